@@ -23,12 +23,15 @@ const module = "github.com/fleetcache/fleetcache/"
 // production code. A package that is not here may import none.
 var allowed = map[string][]string{
 	"clustercache": {
-		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/debounce",
-		"clustercache/internal/liveclient", "clustercache/internal/phase", "clustercache/internal/watchset",
+		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/liveclient",
+		"clustercache/internal/phase", "clustercache/internal/watchset",
 		"clustercache/resolver",
 		"gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
+	},
+	"clustercache/controller": {
+		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset", "informerpool", "internal/clustername",
 	},
 	"clustercache/clustercachetest": {
 		"clustercache", "informerpool",
@@ -38,13 +41,13 @@ var allowed = map[string][]string{
 		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
 		"internal/callback", "internal/clustername", "internal/restmap", "internal/timetable", "internal/transport",
 	},
-	"clustercache/internal/debounce": {"internal/timetable"},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "informerpool",
 		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
 	},
+	"clustercache/internal/debounce": {"internal/timetable"},
 	"clustercache/internal/watchset": {"informerpool", "internal/restmap", "internal/timetable"},
-	"clustercache/multicluster":      {"clustercache", "clustercache/resolver", "informerpool", "internal/callback", "internal/clustername"},
+	"clustercache/multicluster":      {"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool", "internal/callback", "internal/clustername"},
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest", "clustercache/resolver/internal/netaddr",
 		"internal/callback", "internal/clustername", "internal/dial",
@@ -79,7 +82,7 @@ var allowed = map[string][]string{
 	"informerpool/internal/permits":    {"internal/workpool"},
 	"internal/directory":               {"clustercache/resolver"},
 	"internal/fleettest": {
-		"clustercache", "clustercache/clustercachetest", "clustercache/resolver", "informerpool",
+		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/resolver", "informerpool",
 		"internal/fakeapi", "internal/memnet", "internal/testenv",
 	},
 	"internal/packed":             {"internal/wire"},

@@ -17,8 +17,8 @@
 //	err = cc.Reader(cluster).List(ctx, pods, client.InNamespace("default"))
 //
 //	ctrl.NewControllerManagedBy(mgr).
-//		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectSelection{}, clustercache.EnqueueClusterOf)).
-//		WatchesRawSource(clustercache.ClusterSource(cc, clustercache.EnqueueCluster))
+//		WatchesRawSource(controller.ObjectSource(cc, clustercache.ObjectSelection{}, controller.EnqueueClusterOf)).
+//		WatchesRawSource(controller.ClusterSource(cc, controller.EnqueueCluster))
 //
 // A cluster becomes known, and is connected, on its first use: by Engage,
 // Watch, Declare, or a read in mode [AutoWatch]. With Options.Discover, every
@@ -29,7 +29,7 @@
 // change:
 //
 //	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: r, Discover: true})
-//	err = clustercache.NewControllerManagedBy(mgr, cc).
+//	err = controller.NewControllerManagedBy(mgr, cc).
 //		For(&corev1.Namespace{}).
 //		Owns(&networkingv1.NetworkPolicy{}).
 //		Complete(newReconciler) // func(client.Client) reconcile.Reconciler
@@ -69,18 +69,18 @@
 //	                      |
 //	                 Reconcile(request)
 //
-// [ObjectSource] and [ClusterSource] make sources for any controller; one
-// source serves any number of clusters. A source starts without waiting,
-// whatever state the clusters are in. An [ObjectSelection] selects objects,
-// optionally with controller-runtime's predicates. A mapping function turns
-// their events into requests: [EnqueueObject], [EnqueueOwner],
-// [EnqueueClusterOf], [EnqueueLabelled], or your own. [Request] is a ready-made
-// request type. Objects that exist when the source starts are queued at low
-// priority. A source is also a handle: it can trigger one object or all of
-// them, pause, replace its mapping function, and leave a running controller by
-// Close.
+// Package clustercache/controller makes sources for any controller,
+// ObjectSource and ClusterSource; one source serves any number of clusters. A
+// source starts without waiting, whatever state the clusters are in. An
+// [ObjectSelection] selects objects, optionally with controller-runtime's
+// predicates. A mapping function turns their events into requests:
+// EnqueueObject, EnqueueOwner, EnqueueClusterOf, EnqueueLabelled, or your own.
+// Request is a ready-made request type. Objects that exist when the source
+// starts are queued at low priority. A source is also a handle: it can trigger
+// one object or all of them, pause, replace its mapping function, and leave a
+// running controller by Close.
 //
-// With ObjectSourceOptions.Debounce a burst of events becomes one request,
+// With its options' Debounce a burst of events becomes one request,
 // queued when the burst pauses; MaxDelay bounds the delay under a steady
 // stream. Only keys are delayed: a request carries no state, and the reconciler
 // always reads current state.
