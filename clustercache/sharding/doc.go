@@ -62,8 +62,8 @@
 // A write that was sent before the ownership ended may be executed after it, if
 // the network or the cluster delays it, or if the process is stopped between
 // the check and the system call. [Sharding.Context] bounds this: the deadline of
-// a write is the end of the ownership as known when it was sent, at least 5 s
-// before another replica can take over from one that died. Where even that is
+// a write is the end of the ownership as known when it was sent, and another
+// replica takes over from one that is dead some 5 s later. Where even that is
 // too much, write the token into the object, and compare it there.
 //
 // A slot whose subscribers do not end their work within Options.DrainTimeout is

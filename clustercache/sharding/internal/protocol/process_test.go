@@ -155,6 +155,9 @@ func (p *process) send(a protocol.Action) {
 		return
 	}
 	there := w.upTo(w.weather.latency)
+	if a.Kind == protocol.Bury {
+		there += w.weather.deletions
+	}
 	if w.rand.Float64() < w.weather.late {
 		there += w.upTo(40 * time.Second)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 200, "how many seeds to simulate")
+	seeds = flag.Int("seeds", 100, "how many seeds to simulate")
 	from  = flag.Uint64("from", 1, "the first seed")
 	only  = flag.Uint64("seed", 0, "simulate this seed alone, and print what happens")
 )

@@ -37,6 +37,7 @@ var rewrite = flag.Bool("rewrite", false, "write the results of the stories in t
 //	cut a, mend a             takes a's network away, and gives it back
 //	deafen a                  stops a's watch from showing anything
 //	away 5m                   stops the hub from answering
+//	late-deletions 10s        delays deletions on their way to the hub
 //	drain a 30s               sets how long drains of a take
 //	counts a 0:7 3:9          sets how many clusters a knows of in each slot
 //	run 10s                   lets time pass
@@ -50,6 +51,8 @@ func TestNewMemberGetsItsShare(t *testing.T)                           { play(t)
 func TestStoppedProcessOwnsNothingWhenItContinues(t *testing.T)        { play(t) }
 func TestHubThatIsAwayLeavesAllAsItWas(t *testing.T)                   { play(t) }
 func TestReplicaWithoutNetworkStopsBeforeOthersBegin(t *testing.T)     { play(t) }
+func TestReplicasThatReturnOneByOneFindAllAsItWas(t *testing.T)        { play(t) }
+func TestDeletionThatArrivesLateIsRefused(t *testing.T)                { play(t) }
 func TestDrainIsBounded(t *testing.T)                                  { play(t) }
 func TestWatchThatFallsSilentIsReplaced(t *testing.T)                  { play(t) }
 func TestLastReplicaRestarts(t *testing.T)                             { play(t) }
@@ -184,6 +187,8 @@ func (s *story) line(words []string) {
 		s.process(words[1]).deaf = true
 	case "away":
 		w.weather.away = w.now + s.duration(words[1])
+	case "late-deletions":
+		w.weather.deletions = s.duration(words[1])
 	case "drain":
 		s.process(words[1]).drain = s.duration(words[2])
 	case "counts":

@@ -47,6 +47,7 @@ type grant struct {
 type weather struct {
 	latency    time.Duration // the most a request takes each way
 	lost, late float64       // probabilities, each way
+	deletions  time.Duration // how long deletions take to reach the hub
 	away       time.Duration // until when the hub does not answer
 }
 
