@@ -16,7 +16,7 @@
 //	if !s.Owns(cluster) {
 //		return ctrl.Result{}, nil // another replica reconciles it
 //	}
-//	ctx, cancel, err := s.Context(ctx, cluster) // for a write; ends with the ownership
+//	ctx, cancel, err := s.Context(ctx, cluster) // for a write
 //
 // # How it works
 //
@@ -39,9 +39,9 @@
 //   - At no time do two replicas own a cluster, each by its own clock
 //     (TestSimulation in internal/protocol, where the argument is).
 //   - The fencing token of a slot grows with each owner: [Lease].Token.
-//   - After a replica was killed, its clusters are owned again within 20 s;
-//     after it was asked to stop, as soon as its work has ended
-//     (TestKilledReplicaIsReplacedWithin20Seconds, TestClosedReplicaHandsOverAtOnce).
+//   - After a replica was killed, its clusters are owned again within 20 s
+//     (TestKilledReplicaIsReplacedWithin20Seconds); after it was asked to stop,
+//     as soon as its work has ended (TestClosedReplicaHandsOverAtOnce).
 //   - While the hub does not answer, no replica owns anything, after 10 s. When
 //     it is back, all owners are as before (TestNothingIsOwnedWhileTheHubIsAway).
 //   - If replicas join or leave, only their share of the clusters moves.

@@ -132,10 +132,11 @@ func (s *step) stale() bool {
 	return s.reached(s.own.unheard.Add(s.cfg.OwnFor))
 }
 
-// idle reports whether the replica owns no slot.
+// idle reports whether the replica owns no slot, and all its releases have been
+// answered: a slot that is only revoked has no heir.
 func (s *step) idle() bool {
 	for n := range s.slots {
-		if s.slots[n].owned != 0 {
+		if s.slots[n].owned != 0 || s.slots[n].busy {
 			return false
 		}
 	}
