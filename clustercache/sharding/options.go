@@ -53,8 +53,9 @@ type Options struct {
 	// seconds, at least five times RenewInterval. Defaults to 15 s.
 	LeaseDuration time.Duration
 	// SettleTime is how long a new replica has to be known before it gets
-	// clusters, so that replicas that start together share at once. Negative
-	// means none. Defaults to 3 s.
+	// clusters, so that replicas that start together share at once. It must
+	// have renewed its Lease meanwhile, so one that ends at once gets none.
+	// Negative means none. Defaults to 3 s.
 	SettleTime time.Duration
 	// DrainTimeout bounds how long a slot waits for subscribers to end their
 	// work on it before it goes to another replica. Negative means not at all.

@@ -106,13 +106,15 @@ func (s *step) gather() inputs {
 	return in
 }
 
-// eligible reports whether a member gets slots.
+// eligible reports whether a member gets slots: it is known for a while, and has
+// renewed its Lease since it joined, so one that ends at once gets none.
 func (s *step) eligible(m *member) bool {
 	alive, leaving := !s.reached(m.seen.Add(m.TTL)), m.Leaving
 	if m.Name == s.cfg.Member {
 		alive, leaving = true, s.own.leaving
 	}
-	return alive && !leaving && s.reached(m.since.Add(s.cfg.Settle))
+	renewed := !m.seen.Before(m.since.Add(s.cfg.Renew / 2)) // which it also does right after joining
+	return alive && !leaving && (renewed || s.cfg.Settle == 0) && s.reached(m.since.Add(s.cfg.Settle))
 }
 
 // keeper returns the HolderID of the member that the plan begins with: a move

@@ -156,7 +156,13 @@ func (r *Replica) Holder(n int) (holder string, token int64) {
 func (r *Replica) Mismatch() (charter Lease, mismatch bool) { return r.charter.Lease, r.mismatch }
 
 // Left reports whether the replica has left the group, after [Replica.Leave].
-func (r *Replica) Left() bool { return r.own.leaving && (!r.viewed || r.ID() == "") }
+func (r *Replica) Left() bool {
+	if !r.own.leaving || !r.viewed {
+		return r.own.leaving
+	}
+	joining := r.own.uid == "" && (r.own.joining.busy || !r.own.unheard.IsZero())
+	return r.ID() == "" && !joining
+}
 
 // Leave makes the replica give up its slots, and then its membership.
 func (r *Replica) Leave(now time.Time) {

@@ -53,6 +53,7 @@ func TestHubThatIsAwayLeavesAllAsItWas(t *testing.T)                   { play(t)
 func TestReplicaWithoutNetworkStopsBeforeOthersBegin(t *testing.T)     { play(t) }
 func TestReplicasThatReturnOneByOneFindAllAsItWas(t *testing.T)        { play(t) }
 func TestDeletionThatArrivesLateIsRefused(t *testing.T)                { play(t) }
+func TestMemberThatEndsAtOnceGetsNothing(t *testing.T)                 { play(t) }
 func TestDrainIsBounded(t *testing.T)                                  { play(t) }
 func TestWatchThatFallsSilentIsReplaced(t *testing.T)                  { play(t) }
 func TestLastReplicaRestarts(t *testing.T)                             { play(t) }
