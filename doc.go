@@ -7,23 +7,27 @@
 // The module has these packages:
 //
 //   - clustercache is where to begin: a ClusterCache hands out a client.Reader
-//     for each cluster, watches that survive reconnects, and sources of events
-//     for controllers.
-//   - clustercache/resolver says how a cluster is reached: kubeconfig Secrets
-//     of every common convention, files, and more.
-//   - clustercache/multicluster shows the clusters as controller-runtime's
+//     for each cluster, watches that survive reconnects, and subscriptions to
+//     events.
+//   - clustercache/controller has what controllers of many clusters are made
+//     of: a builder, sources of events, and requests that name a cluster.
+//   - clustercache/resolver determines how a cluster is reached: by kubeconfig
+//     Secrets of the common conventions, files, and more.
+//   - clustercache/multicluster adapts the clusters to controller-runtime's
 //     cluster.Cluster, and to multicluster-runtime.
+//   - clustercache/sharding lets the replicas of an operator share the
+//     clusters.
 //   - clustercache/clustercachetest has fake clusters for tests of operators.
 //   - informerpool shares informers between their users. It is usable alone,
 //     with any dynamic client.
-//   - gc keeps account of who uses what, and releases what nobody uses. It is
-//     usable alone, too.
+//   - gc tracks which owners use which resources, and releases unused ones. It
+//     is usable alone, too.
 //
 // Objects handed to event handlers are shared and read-only; objects that were
 // read belong to the caller.
 //
-// docs/GUARANTEES.md lists what is promised, and the test that proves it;
-// docs/migrating.md is for those who come from another cache, docs/runbook.md
-// for those who operate this one, docs/architecture.md for those who change it.
-// The examples directory has programs to run.
+// docs/GUARANTEES.md lists what is guaranteed, and the test that proves it.
+// docs/migrating.md helps to migrate from another cache, docs/runbook.md to
+// operate this one, and docs/architecture.md to change it. The examples
+// directory has programs to run.
 package fleetcache
