@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset", "informerpool", "internal/clustername",
 	},
 	"clustercache/clustercachetest": {
-		"clustercache", "informerpool",
+		"clustercache", "clustercache/resolver", "informerpool",
 		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",
 	},
 	"clustercache/internal/connection": {
@@ -94,7 +94,7 @@ var allowed = map[string][]string{
 	"internal/testenv/install":    {"internal/testenv/assets"},
 	"internal/testenv/versions":   {"internal/testenv/assets"},
 	"internal/transport":          {"internal/callback", "internal/dial", "internal/transport/h2"},
-	"test/conformance":            {"clustercache", "informerpool"},
+	"test/conformance":            {"clustercache", "clustercache/resolver", "informerpool"},
 }
 
 // TestPackagesDependOneWay compares the imports with the list, both ways: one

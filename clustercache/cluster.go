@@ -4,14 +4,20 @@
 package clustercache
 
 import (
+	"errors"
 	"sync/atomic"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 )
 
@@ -82,4 +88,115 @@ func (c *cluster) close() (pending bool) {
 	pending = c.conn.Close()
 	c.wants.Close(ErrClosed)
 	return pending
+}
+
+var _ connection.Hooks = (*cluster)(nil)
+
+// Wanted reports whether the cluster is pinned or has a want.
+func (c *cluster) Wanted() bool { return c.pinned.Load() || c.wants.Any() }
+
+// Watched reports whether the cluster has a want.
+func (c *cluster) Watched() bool { return c.wants.Any() }
+
+// Unlisted reports whether only the resolver's list could keep the cluster, and
+// does not contain it.
+func (c *cluster) Unlisted() bool { return c.unlisted.Load() && !c.pinned.Load() }
+
+// Connected reads the cluster's kinds again and wakes its informers.
+func (c *cluster) Connected() {
+	c.Resumed()
+	c.wants.RemapNow()
+	c.emit(Connected)
+}
+
+// Resumed ends the pauses of informers and of look-ups of kinds.
+func (c *cluster) Resumed() {
+	c.cc.pool.Wake(c.key)
+	c.wants.MapNow()
+}
+
+// Disconnected notifies subscribers.
+func (c *cluster) Disconnected() { c.emit(Disconnected) }
+
+// PhaseChanged notifies subscriptions, and subscribers if no other event does.
+func (c *cluster) PhaseChanged(alone bool) {
+	if alone {
+		c.emit(PhaseChanged)
+	}
+	for _, s := range c.cc.subscriptions() {
+		s.phaseChanged(c, c.conn.View().Phase)
+	}
+}
+
+// Evicted drops the cached objects.
+func (c *cluster) Evicted() {
+	c.cc.pool.Evict(c.key)
+	c.emit(Removed)
+}
+
+// Silent notifies subscribers.
+func (c *cluster) Silent() { c.emit(Silent) }
+
+// Recovered shortens the pauses of informers.
+func (c *cluster) Recovered() { c.cc.pool.Nudge(c.key) }
+
+// Replaced has the caches compared with the server.
+func (c *cluster) Replaced() { c.cc.pool.AuditSoon(c.key) }
+
+// NoAccess reads the resolver's list again if that made the cluster known: the
+// cluster may be gone, and not only wait for its Secret.
+func (c *cluster) NoAccess() {
+	if c.discovered.Load() {
+		c.cc.relist()
+	}
+}
+
+// Gone forgets the cluster.
+func (c *cluster) Gone() { c.cc.spawn(func() { c.cc.forget(c) }) }
+
+func (c *cluster) emit(t ClusterEventType) {
+	v := c.conn.View()
+	c.cc.events.publish(ClusterEvent{
+		Cluster: c.key,
+		Type:    t,
+		Phase:   Phase(v.Phase.String()),
+		Reason:  v.Reason,
+		Epoch:   string(v.Epoch),
+		Time:    time.Now(),
+	})
+}
+
+// newWants returns the set of what is wanted of a cluster.
+func newWants(c *cluster) *watchset.Set {
+	o := &c.cc.options
+	return watchset.New(watchset.Config{
+		Cluster:        c.key,
+		Name:           c.name,
+		Logger:         c.cc.log,
+		Context:        c.cc.ctx,
+		Pool:           c.cc.pool,
+		Mapper:         c.mapper,
+		Timers:         c.cc.timers,
+		LookUp:         c.cc.lookUp.Submit,
+		RequestTimeout: o.RequestTimeout,
+		RetryInterval:  o.RetryInterval,
+		IdleTimeout:    o.IdleTimeout,
+		Connected:      func() bool { return c.conn.View().Connected },
+		Epoch:          func() informerpool.Epoch { return c.conn.View().Epoch },
+		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
+			c.cc.addIndexes(c, lease, gvk)
+		},
+		OnBound: func(w *watchset.Want) {
+			for _, f := range c.cc.subscriptions() {
+				f.leaseAdded(c, w)
+			}
+		},
+		OnEmpty: c.letGo,
+	})
+}
+
+// misdirected reports whether an error may mean that the requested resource is
+// not the one that serves the kind.
+func misdirected(err error) bool {
+	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, informerpool.ErrOtherVersion)
 }

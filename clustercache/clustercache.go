@@ -21,6 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
+	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
 // ClusterCache reads and watches objects in many clusters. Make one with [New],
@@ -40,7 +41,7 @@ type ClusterCache struct {
 	declared    *declared       // the watches that owners declared
 	calls       *callback.Calls // of the functions that the operator gave
 	connections connection.Config
-	lookUp      workers // look-ups of kinds
+	lookUp      workpool.Workers // look-ups of kinds
 	discovery   discovery
 	clusters    clusters
 	subscribed  subscribed
@@ -81,7 +82,7 @@ func New(o Options) (*ClusterCache, error) {
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.metrics = newMetrics(cc)
-	cc.lookUp = newWorkers(o.ConnectConcurrency, cc.spawn)
+	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.connections = cc.connectionConfig()
 	informers := o.Informers
 	informers.Source = informerpool.FromREST(cc.endpoint)
@@ -242,13 +243,13 @@ func (cc *ClusterCache) rolledBack(key informerpool.Key) {
 
 // notified passes on the resolver's reports of changes until it stops
 // reporting.
-func (cc *ClusterCache) notified(n Notifier) {
+func (cc *ClusterCache) notified(n resolver.Notifier) {
 	for cc.ctx.Err() == nil {
 		err := cc.calls.Call("Resolver.Notify", func() error { return n.Notify(cc.ctx, cc.changed) })
 		if cc.ctx.Err() != nil {
 			return
 		}
-		cc.log.Error(err, "Resolver tells of no changes any more; asking it again")
+		cc.log.Error(err, "Resolver reports no more changes; calling it again")
 		cc.sleep(cc.options.RetryInterval)
 	}
 }
@@ -319,7 +320,7 @@ func (cc *ClusterCache) discover() {
 }
 
 // listClusters returns the resolver's list.
-func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, err error) {
+func (cc *ClusterCache) listClusters(lister resolver.Lister) (keys []client.ObjectKey, err error) {
 	err = cc.calls.Call("Resolver.Clusters", func() (err error) {
 		keys, err = lister.Clusters(cc.ctx)
 		return err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -302,4 +303,25 @@ func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk sc
 // name.
 func (cc *ClusterCache) Indexed(cluster client.ObjectKey, gvk schema.GroupVersionKind, field string) bool {
 	return field == "metadata.name" || field == "metadata.namespace" || cc.indexes.find(cluster, gvk, field) != nil
+}
+
+// follower sends requests to the current transport of a cluster: a cluster that
+// was forgotten and created again has another one.
+type follower struct {
+	cc  *ClusterCache
+	key client.ObjectKey
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
+	c, err := f.cc.known(f.key, "request")
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, err
+	}
+
+	guarded := c.conn.Guard(c.conn.Transport().Client().Transport)
+	return liveclient.NewDeadline(guarded, f.cc.options.RequestTimeout).RoundTrip(req)
 }

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
@@ -20,6 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
+	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
 var (
@@ -221,7 +224,7 @@ func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool,
 
 // dialer returns the dialer for an access. own is the access's own dialer or
 // nil; only the operator's code can provide one.
-func (cc *ClusterCache) dialer(access Access, own transport.DialFunc) transport.DialFunc {
+func (cc *ClusterCache) dialer(access resolver.Access, own transport.DialFunc) transport.DialFunc {
 	switch {
 	case own != nil:
 		return cc.bounded("Dial of the access", own)
@@ -254,7 +257,7 @@ func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.
 // connectionConfig returns what all connections share.
 func (cc *ClusterCache) connectionConfig() connection.Config {
 	o := &cc.options
-	connects, probes := newWorkers(o.ConnectConcurrency, cc.spawn), newWorkers(o.ProbeConcurrency, cc.spawn)
+	connects, probes := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn), workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
 
 	return connection.Config{
 		Resolver:       o.Resolver,
@@ -271,12 +274,91 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		Context:        cc.ctx,
 		Started:        cc.live.Load,
 		Spawn:          cc.spawn,
-		Connect:        connects.submit,
-		Probe:          probes.submit,
+		Connect:        connects.Submit,
+		Probe:          probes.Submit,
 		Timers:         cc.timers,
 		Kinds:          restmap.NewTable(),
 		Calls:          cc.calls,
 		Log:            cc.log,
 		Metrics:        cc.metrics,
+	}
+}
+
+// lifetime is that of a ClusterCache: from New to the end of Start.
+type lifetime struct {
+	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
+	cancel context.CancelCauseFunc
+
+	unstarted notice        // warns if the cache is used and never started
+	live      atomic.Bool   // set at the beginning of Start
+	running   chan struct{} // closed at the beginning of Start
+
+	tasks sync.WaitGroup // every goroutine; Add is called under mu
+	mu    struct {
+		sync.Mutex // nothing else is locked under it
+
+		started, stopped bool
+	}
+}
+
+// spawn starts a goroutine that Start waits for, unless that is over.
+func (l *lifetime) spawn(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.mu.stopped {
+		return false
+	}
+	l.tasks.Go(f)
+	return true
+}
+
+// guardedDialer returns the dialer for addresses from untrusted sources.
+func guardedDialer(p resolver.DialPolicy) transport.DialFunc {
+	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		p.AllowLoopback = true // outside a Pod there are no sidecars, and local clusters are on loopback
+	}
+	return p.Dialer()
+}
+
+// noticeAfter is how long after its first use a ClusterCache that was not
+// started logs that, and how long after its start one that knows no cluster
+// does. A program that starts its manager takes less time to do so.
+const noticeAfter = 5 * time.Second
+
+// cacheNotStartedError is the type of ErrNotStarted, which has its own text.
+type cacheNotStartedError struct{}
+
+func (cacheNotStartedError) Error() string { return "cluster not connected: cluster cache not started" }
+
+// Unwrap makes it an ErrConnecting, and thus an ErrNotConnected: nothing
+// failed.
+func (cacheNotStartedError) Unwrap() error { return ErrConnecting }
+
+// As makes it the error of controller-runtime's cache, too. By that error,
+// programs decide to read from the API server during set-up.
+func (cacheNotStartedError) As(target any) bool {
+	to, ok := target.(**cache.ErrCacheNotStarted)
+	if ok {
+		*to = &cache.ErrCacheNotStarted{}
+	}
+	return ok
+}
+
+// notice logs that a ClusterCache is used and was never started. It needs no
+// goroutine until it is due.
+type notice struct {
+	mu    sync.Mutex // protects what follows; nothing else is locked under it
+	timer *time.Timer
+	over  bool
+}
+
+// close cancels the notice.
+func (n *notice) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.over = true
+	if n.timer != nil {
+		n.timer.Stop()
 	}
 }

@@ -6,12 +6,16 @@ package clustercache
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // ErrIndexExists indicates that a field of the kind already has an index.
@@ -114,4 +118,116 @@ func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, fi
 		return of[i]
 	}
 	return nil
+}
+
+// IndexError indicates that a list by an indexed field cannot be answered
+// because Index.Values failed for cached objects: without their values the list
+// could lack some. Other reads of the kind are not affected.
+type IndexError struct {
+	Cluster client.ObjectKey
+	GVK     schema.GroupVersionKind
+	// Field is the indexed field.
+	Field string
+	// Object is one of the objects that it failed for.
+	Object client.ObjectKey
+	// Err is the cause: [informerpool.ErrIndexPanicked], or why the object does not fit the
+	// representation.
+	Err error
+}
+
+// Error names the field, the kind, the cluster and the cause.
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("index %q of %s in cluster %s: object %s: %v", e.Field, kindName(e.GVK), clusterName(e.Cluster), objectName(e.Object), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *IndexError) Unwrap() error { return e.Err }
+
+// valuesOf computes the index of a cached object.
+func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Object) ([]string, error) {
+	return x.compute(cc, c, client.ObjectKeyFromObject(o), func(f Representation) (client.Object, error) { return f.of(cc, o) })
+}
+
+// compute calls Values with the object in the representation that it needs. By
+// default that representation is found by trying: a function that asserts
+// another type than it receives panics, or returns no values, and is called
+// with the next representation. The first representation for which it returned
+// values is kept.
+func (x *addedIndex) compute(
+	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(Representation) (client.Object, error),
+) ([]string, error) {
+	var first *callback.PanicError
+	answered := false
+	for _, r := range x.representations() {
+		obj, err := in(r)
+		if err != nil {
+			return nil, x.failed(cc, c, name, err, err.Error())
+		}
+		values, failed := x.call(obj)
+		if len(values) > 0 {
+			x.worked.Store(uint32(r))
+			return values, nil
+		}
+		answered = answered || failed == nil
+		if failed == nil {
+			continue
+		}
+		if first == nil {
+			first = failed
+		}
+		if _, assertion := errors.AsType[*runtime.TypeAssertionError](failed); !assertion {
+			answered = false
+			break
+		}
+	}
+
+	if answered {
+		return nil, nil
+	}
+	return nil, x.failed(cc, c, name, informerpool.ErrIndexPanicked, first.Value)
+}
+
+// representations returns the representations to call Values with, in order.
+func (x *addedIndex) representations() []Representation {
+	if x.Representation != AsGiven {
+		return []Representation{x.Representation}
+	}
+	if worked := Representation(x.worked.Load()); worked != AsGiven {
+		return []Representation{worked}
+	}
+	return []Representation{Typed, Packed, Unstructured}
+}
+
+// call calls Values and recovers if it panics or ends its goroutine.
+func (x *addedIndex) call(obj client.Object) (values []string, failed *callback.PanicError) {
+	err := callback.Apart(indexCallback, func() error {
+		values = x.Values(obj)
+		return nil
+	})
+	if err == nil {
+		return values, nil
+	}
+	failed, _ = errors.AsType[*callback.PanicError](err)
+	return nil, failed
+}
+
+const indexCallback = "Index.Values"
+
+// failed counts a failure and logs the first one of the index.
+func (x *addedIndex) failed(cc *ClusterCache, c *cluster, name client.ObjectKey, err error, text string) error {
+	cc.metrics.indexFailed.Inc()
+	if errors.Is(err, informerpool.ErrIndexPanicked) {
+		cc.metrics.panics.WithLabelValues(indexCallback).Inc()
+	}
+	if !x.logged.Swap(true) {
+		cc.log.Error(err, "Index function failed; lists by its field fail. Further failures are not logged",
+			"cluster", c.name, "kind", kindName(x.GVK), "field", x.Field, "object", objectName(name), "failure", text)
+	}
+	return &IndexError{
+		Cluster: c.key,
+		GVK:     x.GVK,
+		Field:   x.Field,
+		Object:  name,
+		Err:     err,
+	}
 }

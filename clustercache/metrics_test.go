@@ -4,6 +4,11 @@
 package clustercache_test
 
 import (
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,8 +16,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
+	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -55,5 +64,173 @@ fleetcache_connects_total{cache="default",cluster="fleet/a"} 1
 		two.Disengage(fleettest.Key("b"))
 		synctest.Wait()
 		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/b"))
+	})
+}
+
+var updateDocs = flag.Bool("docs.update", false, "write docs/metrics.md instead of comparing it")
+
+// expiring returns a config whose token contains its expiry.
+func expiring(api *fleettest.API) *rest.Config {
+	config := api.Config()
+	part := base64.RawURLEncoding.EncodeToString
+	config.BearerToken = part([]byte(`{"alg":"none"}`)) +
+		"." + part(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(240*time.Hour).Unix())) + ".x"
+	return config
+}
+
+// busy runs a ClusterCache that exports every metric, and returns its registry.
+func busy(t *testing.T, change func(*clustercache.Options)) (*clustercache.ClusterCache, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	api, dead := fleettest.NewAPI(t, "uid-a"), fleettest.NewAPI(t, "uid-b")
+	dead.Die()
+	api.Put("one", "1", nil)
+	d := fleettest.NewDirectory()
+	d.Set(fleettest.Key("a"), expiring(api))
+	d.Set(fleettest.Key("b"), dead.Config())
+	o := fleettest.SilentWith(d, registry)
+	o.Discover = true
+	if change != nil {
+		change(&o)
+	}
+	cc := fleettest.Start(t, o)
+	require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+	time.Sleep(time.Minute)
+	return cc, registry
+}
+
+// TestMetricsAreDocumented compares docs/metrics.md with the registered
+// metrics.
+func TestMetricsAreDocumented(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := busy(t, nil)
+		families, err := all.Gather()
+		require.NoError(t, err)
+		problems, err := testutil.GatherAndLint(all)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		_, fleet := busy(t, func(o *clustercache.Options) { o.FleetMetricsOnly = true })
+		without, err := fleet.Gather()
+		require.NoError(t, err)
+
+		const path = "../docs/metrics.md"
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		marked := regexp.MustCompile(`(?s)(<!-- begin:[^\n]*-->\n).*(<!-- end -->)`)
+		require.Regexp(t, marked, string(text))
+		want := marked.ReplaceAllStringFunc(string(text), func(old string) string {
+			parts := marked.FindStringSubmatch(old)
+			return parts[1] + table(families, without) + parts[2]
+		})
+		if *updateDocs {
+			require.NoError(t, os.WriteFile(path, []byte(want), 0o644)) //nolint:gosec // a page of the documentation
+			text = []byte(want)
+		}
+		require.Equal(t, want, string(text),
+			"go test ./clustercache -run TestMetricsAreDocumented -docs.update writes it anew")
+		for _, desc := range described(all) {
+			require.Contains(t, want, "`"+desc+"`",
+				"no cluster of this test has it: the test has to be made to show it")
+		}
+	})
+}
+
+// described returns the names of the metrics that the registry's collectors
+// describe.
+func described(r *prometheus.Registry) []string {
+	descs := make(chan *prometheus.Desc, 1000)
+	r.Describe(descs)
+	close(descs)
+	var names []string
+	for d := range descs {
+		names = append(names, regexp.MustCompile(`fqName: "([^"]*)"`).FindStringSubmatch(d.String())[1])
+	}
+	return names
+}
+
+func table(families, fleet []*dto.MetricFamily) string {
+	remains := map[string]bool{}
+	for _, f := range fleet {
+		remains[f.GetName()] = true
+	}
+	var b strings.Builder
+	b.WriteString("\n| Metric | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n")
+	for _, f := range families {
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			if l.GetName() != "cache" {
+				labels = append(labels, l.GetName())
+			}
+		}
+		help := f.GetHelp()
+		if strings.Join(labels, "") == "cluster" && remains[f.GetName()] {
+			help += map[bool]string{true: " (worst)", false: " (sum)"}[strings.HasSuffix(f.GetName(), "_seconds")]
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()),
+			strings.Join(labels, ", "), help)
+	}
+	return b.String() + "\n"
+}
+
+func TestFleetMetricsOnlyLeavesNoSeriesOfACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, registry := busy(t, func(o *clustercache.Options) { o.FleetMetricsOnly = true })
+		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/a"))
+		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/b"))
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP fleetcache_cached_objects Objects in the cache.
+# TYPE fleetcache_cached_objects gauge
+fleetcache_cached_objects{cache="default",cluster=""} 1
+# HELP fleetcache_clusters Known clusters by phase.
+# TYPE fleetcache_clusters gauge
+fleetcache_clusters{cache="default",phase="Connecting"} 0
+fleetcache_clusters{cache="default",phase="Degraded"} 0
+fleetcache_clusters{cache="default",phase="Disconnected"} 1
+fleetcache_clusters{cache="default",phase="Gone"} 0
+fleetcache_clusters{cache="default",phase="Pending"} 0
+fleetcache_clusters{cache="default",phase="Ready"} 1
+fleetcache_clusters{cache="default",phase="Refused"} 0
+`), "fleetcache_cached_objects", "fleetcache_clusters"))
+	})
+}
+
+// TestThousandClustersHaveAtMostTwelveThousandSeries counts the series of
+// clusters that are all connected, watched and have credentials that expire.
+func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clusters = 1000
+		registry := prometheus.NewPedanticRegistry()
+		api := fleettest.NewAPI(t, "uid-a")
+		api.Put("one", "1", nil)
+		config := expiring(api)
+		d := fleettest.NewDirectory()
+		for i := range clusters {
+			d.Set(fleettest.Key(fmt.Sprint("c", i)), config)
+		}
+		o := fleettest.SilentWith(d, registry)
+		o.Discover = true
+		cc := fleettest.Start(t, o)
+		for i := range clusters {
+			w, err := cc.Watch(t.Context(), fleettest.Key(fmt.Sprint("c", i)), &corev1.ConfigMap{})
+			require.NoError(t, err)
+			require.NoError(t, w.WaitForSync(t.Context()))
+		}
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		series := 0
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				series++
+				if h := m.GetHistogram(); h != nil {
+					series += len(h.GetBucket()) + 2 // +Inf and the sum; the count is the one above
+					for _, l := range m.GetLabel() {
+						require.NotEqual(t, "cluster", l.GetName(), f.GetName())
+					}
+				}
+			}
+		}
+		t.Logf("%d clusters have %d series", clusters, series)
+		require.LessOrEqual(t, series, 12*clusters)
+		require.Equal(t, perCluster, fleettest.SeriesOf(t, registry, "fleet/c7"))
 	})
 }

@@ -28,7 +28,6 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultProbePath          = "/readyz"
 	DefaultProbeInterval      = 10 * time.Second
 	DefaultProbeTimeout       = 5 * time.Second
 	DefaultFailureThreshold   = 3
@@ -54,7 +53,7 @@ type Options struct {
 	// Resolver resolves a cluster to the access that reaches it. Required. If
 	// it is also a [Notifier], changes take effect when it reports them;
 	// otherwise when it is next queried (ResolveInterval, RetryInterval).
-	Resolver Resolver
+	Resolver resolver.Resolver
 	// Discover makes every cluster that the Resolver lists known; the Resolver
 	// must be a [Lister]. Without Discover, a cluster becomes known when it is
 	// first requested: by Engage, Watch, Declare, or a read in mode AutoWatch.
@@ -239,7 +238,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.MetricsRegisterer = ctrlmetrics.Registry
 	}
 	defaults.Set(&o.Name, "default")
-	defaults.Set(&o.ProbePath, DefaultProbePath)
+	defaults.Set(&o.ProbePath, "/readyz")
 	defaults.Set(&o.ProbeInterval, DefaultProbeInterval)
 	defaults.Set(&o.ProbeTimeout, DefaultProbeTimeout)
 	defaults.Set(&o.FailureThreshold, DefaultFailureThreshold)
@@ -328,4 +327,48 @@ func (o Options) phases() phase.Config {
 		ResolveInterval:  max(o.ResolveInterval, 0),
 		SilentAfter:      o.SilentAfter,
 	}
+}
+
+// GC configures when unused declarations end, and how owners that end without a
+// Drop are found. With the zero value, only Declare and Drop release what an
+// owner declared.
+type GC struct {
+	// InUse reports whether an owner still exists; [OwnerExists] makes one that
+	// queries the hub. It must honor ctx. After an error nothing is known about
+	// the owner, and nothing is released; gc.ErrPartial has the same effect
+	// without an error in the log. An owner is given up when two answers at
+	// least Grace apart report that it is gone, and it declared nothing between
+	// them. Optional; by default [SetupWithManager] queries the manager's
+	// cluster.
+	InUse func(ctx context.Context, owner Owner) (bool, error)
+
+	// Grace is how long a watch is kept after its last owner released it, in
+	// place of Informers.Linger: used again within that time, it costs no
+	// request. Defaults to 30 s; negative means none.
+	Grace time.Duration
+
+	// MinInterval is the time from an owner's first declaration to the first
+	// check of the owner. The interval doubles with each check that finds the
+	// owner in use. Defaults to 2 s.
+	MinInterval time.Duration
+	// MaxInterval is the longest time between two checks of an owner. Defaults
+	// to 512 s, or to MinInterval if that is longer.
+	MaxInterval time.Duration
+	// Timeout bounds one call of InUse. Defaults to 10 s.
+	Timeout time.Duration
+	// Concurrency is how many calls of InUse run at once. Defaults to 8.
+	Concurrency int
+	// Rate is how many calls of InUse begin per second, with bursts of
+	// Concurrency. Defaults to 100; +Inf means no limit.
+	Rate float64
+}
+
+// validate calls check for each constraint.
+func (o GC) validate(check func(ok bool, field, msg string)) {
+	check(o.MinInterval >= 0, "GC.MinInterval", "negative")
+	check(o.MaxInterval >= 0, "GC.MaxInterval", "negative")
+	check(o.MaxInterval <= 0 || o.MaxInterval >= o.MinInterval, "GC.MaxInterval", "less than MinInterval")
+	check(o.Timeout >= 0, "GC.Timeout", "negative")
+	check(o.Concurrency >= 0, "GC.Concurrency", "negative")
+	check(o.Rate >= 0 && !math.IsNaN(o.Rate), "GC.Rate", "negative")
 }

@@ -4,10 +4,14 @@
 package clustercache
 
 import (
+	"sync"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -71,4 +75,129 @@ func (r Representation) of(cc *ClusterCache, o *informerpool.Object) (client.Obj
 	}
 
 	return dst, cc.pool.Decode(o, dst)
+}
+
+// views are the objects of one event in the representations that were asked
+// for. Each is decoded once.
+type views struct {
+	cc    *ClusterCache
+	given Representation // what AsGiven means
+
+	mu      sync.Mutex // protects decoded
+	decoded map[view]client.Object
+}
+
+// view is an object in a representation.
+type view struct {
+	representation Representation
+	object         *informerpool.Object
+}
+
+// as returns an object of the event in a representation.
+func (v *views) as(r Representation, o *informerpool.Object) (client.Object, error) {
+	if r == AsGiven {
+		r = v.given
+	}
+	if r == Packed {
+		return o, nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+
+	key := view{r, o}
+	if obj, ok := v.decoded[key]; ok {
+		return obj, nil
+	}
+	obj, err := r.of(v.cc, o)
+	if err != nil {
+		return nil, err
+	}
+	if v.decoded == nil {
+		v.decoded = make(map[view]client.Object, 2)
+	}
+	v.decoded[key] = obj
+
+	return obj, nil
+}
+
+// passes reports whether predicates let an event pass. A requested object
+// passes as a change or as a generic event. The error is that of an object that
+// does not fit the representation.
+func (v *views) passes(predicates []predicate.Predicate, e informerpool.Event) (bool, error) {
+	if len(predicates) == 0 {
+		return true, nil
+	}
+	var generic, change bool
+	var err error
+	if e.Requested {
+		if generic, err = v.all(predicates, e, ask{generic: true}); generic || err != nil {
+			return generic, err
+		}
+	}
+	if e.Resync {
+		return false, nil
+	}
+	change, err = v.all(predicates, e, ask{})
+
+	return change, err
+}
+
+// ask selects how predicates are called for an event.
+type ask struct{ generic bool }
+
+// all reports whether all predicates let an event pass.
+func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how ask) (bool, error) {
+	for _, p := range predicates {
+		in := AsGiven
+		if metadataOnly(p) {
+			in = Packed
+		}
+		if ok, err := v.one(p, e, in, how); !ok || err != nil {
+			return false, err
+		}
+	}
+
+	return true, nil
+}
+
+// one calls one predicate with objects in a representation.
+func (v *views) one(p predicate.Predicate, e informerpool.Event, in Representation, how ask) (bool, error) {
+	var before, after client.Object
+	var err error
+	if e.Old != nil {
+		before, err = v.as(in, e.Old)
+	}
+	if e.New != nil && err == nil {
+		after, err = v.as(in, e.New)
+	}
+	if err != nil {
+		return false, err
+	}
+
+	switch {
+	case how.generic && after != nil:
+		return p.Generic(event.GenericEvent{Object: after}), nil
+	case how.generic:
+		return p.Generic(event.GenericEvent{Object: before}), nil
+	case e.Type == informerpool.Added:
+		return p.Create(event.CreateEvent{Object: after, IsInInitialList: e.Initial}), nil
+	case e.Type == informerpool.Deleted:
+		return p.Delete(event.DeleteEvent{Object: before, DeleteStateUnknown: e.FinalStateUnknown}), nil
+	}
+
+	return p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}), nil
+}
+
+// metadataOnly reports whether a predicate is one of controller-runtime's that
+// read only metadata, which every representation has.
+func metadataOnly(p predicate.Predicate) bool {
+	switch p.(type) {
+	case predicate.ResourceVersionChangedPredicate, *predicate.ResourceVersionChangedPredicate,
+		predicate.GenerationChangedPredicate, *predicate.GenerationChangedPredicate,
+		predicate.AnnotationChangedPredicate, *predicate.AnnotationChangedPredicate,
+		predicate.LabelChangedPredicate, *predicate.LabelChangedPredicate:
+		return true
+	}
+
+	return false
 }

@@ -121,14 +121,14 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 		none      = "and the resolver lists none"
 		late      = "and the resolver has not listed any yet"
 	)
-	blind := resolver.Func(func(context.Context, client.ObjectKey) (clustercache.Access, error) {
-		return clustercache.Access{}, resolver.ErrNotReady
+	blind := resolver.Func(func(context.Context, client.ObjectKey) (resolver.Access, error) {
+		return resolver.Access{}, resolver.ErrNotReady
 	})
-	itself := func(d *fleettest.Directory) clustercache.Resolver { return d }
-	chained := func(d *fleettest.Directory) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), d) }
-	mutes := func(*fleettest.Directory) clustercache.Resolver { return resolver.Chain(blind) }
+	itself := func(d *fleettest.Directory) resolver.Resolver { return d }
+	chained := func(d *fleettest.Directory) resolver.Resolver { return resolver.Chain(resolver.InCluster(), d) }
+	mutes := func(*fleettest.Directory) resolver.Resolver { return resolver.Chain(blind) }
 	for name, tc := range map[string]struct {
-		resolver func(*fleettest.Directory) clustercache.Resolver
+		resolver func(*fleettest.Directory) resolver.Resolver
 		discover bool
 		engage   bool
 		want     string
@@ -140,7 +140,7 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 		"engages and lists":  {itself, true, true, ""},
 		"lists nothing":      {mutes, false, false, mute},
 		"asks for one":       {mutes, false, true, ""},
-		"lists take forever": {func(*fleettest.Directory) clustercache.Resolver { return deafLister{blind} }, true, false, late},
+		"lists take forever": {func(*fleettest.Directory) resolver.Resolver { return deafLister{blind} }, true, false, late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 }
 
 // deafLister never returns a list.
-type deafLister struct{ clustercache.Resolver }
+type deafLister struct{ resolver.Resolver }
 
 func (deafLister) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
 	<-ctx.Done()

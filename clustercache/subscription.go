@@ -39,41 +39,6 @@ type delivery interface {
 
 var errNilCallback = errors.New("required")
 
-// Subscribe returns a subscription to the events of the objects that a
-// selection selects. It does no I/O, and nothing is delivered before Start. The
-// first events are those of the objects that exist, marked as Initial. While
-// the handler is busy or the subscription is paused, the events of an object
-// are merged: the handler delays no other subscriber. A panic of the handler or
-// of a predicate is logged, counted by Failures, and loses only the event. The
-// error is that of an invalid kind or selector, an [*OptionError], or
-// [ErrClosed].
-func (cc *ClusterCache) Subscribe(selection ObjectSelection, handler func(ObjectEvent)) (*Subscription, error) {
-	if handler == nil {
-		return nil, &OptionError{Field: "handler", Err: errNilCallback}
-	}
-	s, err := cc.newObjectSubscription(selection, handler)
-	if err != nil {
-		return nil, err
-	}
-	return &Subscription{s}, nil
-}
-
-// SubscribeClusters returns a subscription to the events of clusters. It does
-// no I/O, and nothing is delivered before Start. The first events are the
-// states of the known clusters, marked as Initial. Events are merged while the
-// handler is busy or the subscription is paused, as [ClusterEvent] describes. A
-// panic of the handler is logged, counted by Failures, and loses only the
-// event. The error is an [*OptionError], or [ErrClosed].
-func (cc *ClusterCache) SubscribeClusters(handler func(ClusterEvent)) (*Subscription, error) {
-	if handler == nil {
-		return nil, &OptionError{Field: "handler", Err: errNilCallback}
-	}
-	if cc.ctx.Err() != nil {
-		return nil, ErrClosed
-	}
-	return &Subscription{newClusterSubscription(cc, handler)}, nil
-}
-
 // Start begins the delivery. Starting a subscription again, or after Stop, has
 // no effect.
 func (s *Subscription) Start() { s.delivery.start() }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/defaults"
 	"github.com/fleetcache/fleetcache/internal/directory"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
@@ -171,9 +172,9 @@ func (f *Fleet) all() []*Cluster {
 // Resolver resolves the fleet's clusters, for another ClusterCache. It lists
 // them, and reports changes.
 func (f *Fleet) Resolver() interface {
-	clustercache.Resolver
-	clustercache.Lister
-	clustercache.Notifier
+	resolver.Resolver
+	resolver.Lister
+	resolver.Notifier
 } {
 	return f.names
 }

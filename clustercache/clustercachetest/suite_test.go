@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/test/conformance"
 )
 
@@ -27,8 +27,8 @@ func newFakeBed(t *testing.T) *fakeBed {
 	return &fakeBed{fleet: fleet, cluster: &fakeCluster{Cluster: fleet.Add("fleet/fake")}}
 }
 
-func (b *fakeBed) Cluster() conformance.Cluster    { return b.cluster }
-func (b *fakeBed) Resolver() clustercache.Resolver { return b.fleet.Resolver() }
+func (b *fakeBed) Cluster() conformance.Cluster { return b.cluster }
+func (b *fakeBed) Resolver() resolver.Resolver  { return b.fleet.Resolver() }
 
 type fakeCluster struct {
 	*clustercachetest.Cluster

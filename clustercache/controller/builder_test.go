@@ -56,7 +56,7 @@ func TestSetupWithManagerKnowsTheHub(t *testing.T) {
 	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused,
 		"https://192.0.2.7": clustercache.PhaseDisconnected} {
 		d := fleettest.NewDirectory()
-		d.Answer(fleettest.Key("a"), func() (clustercache.Access, error) {
+		d.Answer(fleettest.Key("a"), func() (resolver.Access, error) {
 			return resolver.Kubeconfig(testenv.Kubeconfig(
 				&rest.Config{Host: "https://192.0.2.1:6443", BearerToken: "t"}), resolver.KubeconfigOptions{})
 		})

@@ -97,7 +97,7 @@ type (
 // A program that uses multicluster-runtime replaces its provider by this one.
 func ExampleNewProvider() {
 	var errClusterNotFound error // multicluster.ErrClusterNotFound
-	setup := func(mgr ctrl.Manager, r clustercache.Resolver) (*multicluster.Provider[ClusterName, AwareOfClusters],
+	setup := func(mgr ctrl.Manager, r resolver.Resolver) (*multicluster.Provider[ClusterName, AwareOfClusters],
 		error) {
 		cc, err := clustercache.New(clustercache.Options{Resolver: r, Discover: true})
 		if err != nil {

@@ -51,12 +51,12 @@ func (d *directory) set(key client.ObjectKey, config *rest.Config) {
 	d.news <- key
 }
 
-func (d *directory) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (d *directory) Resolve(_ context.Context, key client.ObjectKey) (resolver.Access, error) {
 	d.mu.Lock()
 	config := d.configs[key]
 	d.mu.Unlock()
 	if config == nil {
-		return clustercache.Access{}, resolver.ErrClusterNotFound
+		return resolver.Access{}, resolver.ErrClusterNotFound
 	}
 	return resolver.NewAccess(config)
 }

@@ -166,11 +166,11 @@ func TestHazardUnusableAccessIsNotEngaged(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDirectory()
 				broken := true
-				r := resolver.Func(func(_ context.Context, k client.ObjectKey) (clustercache.Access, error) {
+				r := resolver.Func(func(_ context.Context, k client.ObjectKey) (resolver.Access, error) {
 					d.mu.Lock()
 					defer d.mu.Unlock()
 					if broken {
-						return clustercache.Access{}, cause
+						return resolver.Access{}, cause
 					}
 					return resolver.NewAccess(d.configs[k])
 				})
@@ -218,7 +218,7 @@ func TestHazardUnusableAccessIsNotEngaged(t *testing.T) {
 
 // notifying is a Resolver that reports the changes of a directory.
 type notifying struct {
-	clustercache.Resolver
+	resolver.Resolver
 
 	d *directory
 }

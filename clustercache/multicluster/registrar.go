@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -43,9 +42,9 @@ type Registrar[N ~string] struct {
 type adoption struct{ access resolver.Access }
 
 var (
-	_ clustercache.Resolver = (*Registrar[string])(nil)
-	_ clustercache.Notifier = (*Registrar[string])(nil)
-	_ clustercache.Lister   = (*Registrar[string])(nil)
+	_ resolver.Resolver = (*Registrar[string])(nil)
+	_ resolver.Notifier = (*Registrar[string])(nil)
+	_ resolver.Lister   = (*Registrar[string])(nil)
 )
 
 // NewRegistrar returns a registrar that knows no clusters. It does no I/O and
@@ -136,13 +135,13 @@ func (r *Registrar[N]) unset(key client.ObjectKey, a *adoption) {
 
 // Resolve implements clustercache.Resolver. A cluster that is not engaged does
 // not exist.
-func (r *Registrar[N]) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (r *Registrar[N]) Resolve(_ context.Context, key client.ObjectKey) (resolver.Access, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a := r.adopted[key]; a != nil {
 		return a.access, nil
 	}
-	return clustercache.Access{}, &resolver.AccessError{Cluster: key, Err: resolver.ErrClusterNotFound}
+	return resolver.Access{}, &resolver.AccessError{Cluster: key, Err: resolver.ErrClusterNotFound}
 }
 
 // Clusters implements clustercache.Lister.

@@ -55,7 +55,7 @@ type operator struct {
 // newOperator returns an operator that runs in the hub, reads the clusters that
 // the resolver lists, and reconciles the objects that the selection selects in
 // them. It does no I/O.
-func newOperator(hub *rest.Config, clusters clustercache.Resolver, selection clustercache.ObjectSelection, report func(observation), log logr.Logger) (*operator, error) {
+func newOperator(hub *rest.Config, clusters resolver.Resolver, selection clustercache.ObjectSelection, report func(observation), log logr.Logger) (*operator, error) {
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{
 		Logger:  log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, // no port is opened
@@ -91,7 +91,7 @@ func (o *operator) run(ctx context.Context) error { return o.manager.Start(ctx) 
 
 // clusterAPI resolves the clusters that Cluster API describes in a namespace of
 // the hub, by its kubeconfig Secrets.
-func clusterAPI(hub *rest.Config, namespace string, log logr.Logger) (clustercache.Resolver, error) {
+func clusterAPI(hub *rest.Config, namespace string, log logr.Logger) (resolver.Resolver, error) {
 	reader, err := client.NewWithWatch(hub, client.Options{})
 	if err != nil {
 		return nil, err

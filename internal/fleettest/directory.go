@@ -10,14 +10,13 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
 // Directory is a resolver whose answers the test sets.
 type Directory struct {
 	mu      sync.Mutex
-	entries map[client.ObjectKey]func() (clustercache.Access, error)
+	entries map[client.ObjectKey]func() (resolver.Access, error)
 	news    chan client.ObjectKey
 	asked   map[client.ObjectKey]int
 }
@@ -25,26 +24,26 @@ type Directory struct {
 // NewDirectory returns an empty Directory.
 func NewDirectory() *Directory {
 	return &Directory{
-		entries: map[client.ObjectKey]func() (clustercache.Access, error){}, news: make(chan client.ObjectKey, 10_000),
+		entries: map[client.ObjectKey]func() (resolver.Access, error){}, news: make(chan client.ObjectKey, 10_000),
 		asked: map[client.ObjectKey]int{},
 	}
 }
 
 // Set makes a cluster known, or changes how it is reached.
 func (d *Directory) Set(key client.ObjectKey, config *rest.Config) {
-	d.Answer(key, func() (clustercache.Access, error) { return resolver.NewAccess(config) })
+	d.Answer(key, func() (resolver.Access, error) { return resolver.NewAccess(config) })
 }
 
 // Fail answers with an error.
 func (d *Directory) Fail(key client.ObjectKey, err error) {
-	d.Answer(key, func() (clustercache.Access, error) { return clustercache.Access{}, err })
+	d.Answer(key, func() (resolver.Access, error) { return resolver.Access{}, err })
 }
 
 // SetQuietly is set without a notification.
 func (d *Directory) SetQuietly(key client.ObjectKey, config *rest.Config) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.entries[key] = func() (clustercache.Access, error) { return resolver.NewAccess(config) }
+	d.entries[key] = func() (resolver.Access, error) { return resolver.NewAccess(config) }
 }
 
 // Forget removes a cluster: it is neither listed nor known.
@@ -66,7 +65,7 @@ func (d *Directory) ForgetQuietly(keys ...client.ObjectKey) {
 func (d *Directory) Changed(key client.ObjectKey) { d.news <- key }
 
 // Answer answers with what f returns.
-func (d *Directory) Answer(key client.ObjectKey, f func() (clustercache.Access, error)) {
+func (d *Directory) Answer(key client.ObjectKey, f func() (resolver.Access, error)) {
 	d.mu.Lock()
 	d.entries[key] = f
 	d.mu.Unlock()
@@ -81,13 +80,13 @@ func (d *Directory) TimesAsked(key client.ObjectKey) int {
 }
 
 // Resolve implements clustercache.Resolver.
-func (d *Directory) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (d *Directory) Resolve(_ context.Context, key client.ObjectKey) (resolver.Access, error) {
 	d.mu.Lock()
 	f := d.entries[key]
 	d.asked[key]++
 	d.mu.Unlock()
 	if f == nil {
-		return clustercache.Access{}, resolver.ErrSecretNotFound
+		return resolver.Access{}, resolver.ErrSecretNotFound
 	}
 	return f()
 }

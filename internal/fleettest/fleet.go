@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
 // WithFakeCluster runs a test in virtual time with a fleet of one full fake cluster.
@@ -52,7 +53,7 @@ func Status(t *testing.T, cc *clustercache.ClusterCache) clustercache.Status {
 
 // Brisk sets intervals of a second, and time-outs that suffice on a loaded
 // machine.
-func Brisk(r clustercache.Resolver) clustercache.Options {
+func Brisk(r resolver.Resolver) clustercache.Options {
 	return clustercache.Options{
 		Resolver:      r,
 		UserAgent:     Agent,
@@ -99,7 +100,7 @@ func ObjectMeta(name string) metav1.ObjectMeta {
 }
 
 // SilentWith is Silent with metrics.
-func SilentWith(r clustercache.Resolver, registry prometheus.Registerer) clustercache.Options {
+func SilentWith(r resolver.Resolver, registry prometheus.Registerer) clustercache.Options {
 	o := Silent(r)
 	o.MetricsRegisterer = registry
 	return o
@@ -124,7 +125,7 @@ func SeriesOf(t *testing.T, registry prometheus.Gatherer, cluster string) int {
 }
 
 // Silent returns options that keep the test output short; times are virtual.
-func Silent(r clustercache.Resolver) clustercache.Options {
+func Silent(r resolver.Resolver) clustercache.Options {
 	return clustercache.Options{Resolver: r, Logger: logr.Discard()}
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -38,7 +39,7 @@ var DiscardLog = log.New(io.Discard, "", 0)
 const Agent = "fleetcache-under-test"
 
 // Quick returns options that detect a dead cluster within ten seconds.
-func Quick(r clustercache.Resolver) clustercache.Options {
+func Quick(r resolver.Resolver) clustercache.Options {
 	return clustercache.Options{
 		Resolver:      r,
 		UserAgent:     Agent,

@@ -27,18 +27,18 @@ import (
 // queried.
 type journal struct {
 	mu     sync.Mutex
-	answer func() (clustercache.Access, error)
+	answer func() (resolver.Access, error)
 	asked  []time.Time
 }
 
-func (j *journal) Resolve(context.Context, client.ObjectKey) (clustercache.Access, error) {
+func (j *journal) Resolve(context.Context, client.ObjectKey) (resolver.Access, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.asked = append(j.asked, time.Now())
 	return j.answer()
 }
 
-func (j *journal) set(answer func() (clustercache.Access, error)) {
+func (j *journal) set(answer func() (resolver.Access, error)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.answer = answer
@@ -185,8 +185,8 @@ func caseWatchBeforeConnect(t *testing.T) {
 
 func caseMissingSecretIsAskedForEvenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := &journal{answer: func() (clustercache.Access, error) {
-			return clustercache.Access{}, resolver.ErrSecretNotFound
+		j := &journal{answer: func() (resolver.Access, error) {
+			return resolver.Access{}, resolver.ErrSecretNotFound
 		}}
 		o := fleettest.Silent(j)
 		o.RetryInterval = 20 * time.Second
@@ -211,8 +211,8 @@ func caseMissingSecretIsAskedForEvenly(t *testing.T) {
 func failing(t *testing.T) (*clustercache.ClusterCache, *fleettest.API, *journal) {
 	t.Helper()
 	api := fleettest.NewAPI(t, "uid-a")
-	j := &journal{answer: func() (clustercache.Access, error) {
-		return clustercache.Access{}, &resolver.KubeconfigError{Reason: "is no YAML"}
+	j := &journal{answer: func() (resolver.Access, error) {
+		return resolver.Access{}, &resolver.KubeconfigError{Reason: "is no YAML"}
 	}}
 	cc := fleettest.Start(t, fleettest.Silent(j))
 	require.NoError(t, cc.Engage(fleettest.Key("a")))
@@ -229,7 +229,7 @@ func failing(t *testing.T) (*clustercache.ClusterCache, *fleettest.API, *journal
 func caseRetryIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, j := failing(t)
-		j.set(func() (clustercache.Access, error) { return resolver.NewAccess(api.Config()) })
+		j.set(func() (resolver.Access, error) { return resolver.NewAccess(api.Config()) })
 		require.NoError(t, cc.Engage(fleettest.Key("a")))
 		w := fleettest.Watch(t, cc)
 		asked := len(j.times())
@@ -257,7 +257,7 @@ func caseRetryConnects(t *testing.T) {
 		cc, api, j := failing(t)
 		times := j.times()
 		failed := times[len(times)-1]
-		j.set(func() (clustercache.Access, error) { return resolver.NewAccess(api.Config()) })
+		j.set(func() (resolver.Access, error) { return resolver.NewAccess(api.Config()) })
 		for !fleettest.Status(t, cc).Connected {
 			time.Sleep(10 * time.Millisecond)
 		}

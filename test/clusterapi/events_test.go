@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -295,7 +296,7 @@ type callingResolver struct {
 	call func()
 }
 
-func (r callingResolver) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (r callingResolver) Resolve(ctx context.Context, key client.ObjectKey) (resolver.Access, error) {
 	r.call()
 	return r.Directory.Resolve(ctx, key)
 }

@@ -46,7 +46,7 @@ func caseMissingSecretIsNamed(t *testing.T, s *site) {
 	require.False(t, now.Since.Before(begin))
 	require.Zero(t, now.LastLife)
 	require.Zero(t, now.Connects)
-	require.ErrorIs(t, s.get(t, cc, "a"), clustercache.ErrNoAccess)
+	require.ErrorIs(t, s.get(t, cc, "a"), resolver.ErrNoAccess)
 	require.Empty(t, s.requests(t, s.remote))
 }
 

@@ -16,7 +16,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 	"github.com/fleetcache/fleetcache/test/conformance"
@@ -78,13 +77,13 @@ func rules(without string) []rbacv1.PolicyRule {
 	return out
 }
 
-func (b *realBed) Cluster() conformance.Cluster    { return b }
-func (b *realBed) Resolver() clustercache.Resolver { return b }
-func (b *realBed) Key() client.ObjectKey           { return client.ObjectKey{Namespace: "fleet", Name: "real"} }
-func (b *realBed) Admin() client.Client            { return b.cluster.Client() }
-func (b *realBed) Disconnect()                     { b.proxy.Refuse() }
-func (b *realBed) Connect()                        { require.NoError(b.t, b.proxy.Heal()); b.tell() }
-func (b *realBed) Rotate()                         { b.addUser(); b.tell() }
+func (b *realBed) Cluster() conformance.Cluster { return b }
+func (b *realBed) Resolver() resolver.Resolver  { return b }
+func (b *realBed) Key() client.ObjectKey        { return client.ObjectKey{Namespace: "fleet", Name: "real"} }
+func (b *realBed) Admin() client.Client         { return b.cluster.Client() }
+func (b *realBed) Disconnect()                  { b.proxy.Refuse() }
+func (b *realBed) Connect()                     { require.NoError(b.t, b.proxy.Heal()); b.tell() }
+func (b *realBed) Rotate()                      { b.addUser(); b.tell() }
 
 func (b *realBed) Forbid(resource string) {
 	require.NoError(b.t, b.user.Grant(b.t.Context(), rules(resource)...))
@@ -172,11 +171,11 @@ func (b *realBed) tell() {
 }
 
 // Resolve implements clustercache.Resolver.
-func (b *realBed) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (b *realBed) Resolve(_ context.Context, key client.ObjectKey) (resolver.Access, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || key != b.Key() {
-		return clustercache.Access{}, resolver.ErrClusterNotFound
+		return resolver.Access{}, resolver.ErrClusterNotFound
 	}
 	return resolver.NewAccess(b.proxy.Redirect(b.user.Config()))
 }

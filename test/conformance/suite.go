@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -64,7 +65,7 @@ type Bed interface {
 	// Cluster returns a cluster that is reachable, the same one each time.
 	Cluster() Cluster
 	// Resolver returns a resolver that knows the cluster.
-	Resolver() clustercache.Resolver
+	Resolver() resolver.Resolver
 }
 
 // Scheme contains the built-in types and CustomResourceDefinition.

@@ -29,14 +29,14 @@ import (
 // TestHazardChainTakesNoMissingSecretForAGoneCluster: the hub's resolver does
 // not know the cluster, which proves nothing about it.
 func TestHazardChainTakesNoMissingSecretForAGoneCluster(t *testing.T) {
-	for name, chain := range map[string]func(clustercache.Resolver) clustercache.Resolver{
-		"after": func(d clustercache.Resolver) clustercache.Resolver {
+	for name, chain := range map[string]func(resolver.Resolver) resolver.Resolver{
+		"after": func(d resolver.Resolver) resolver.Resolver {
 			return resolver.Chain(resolver.InCluster(), d)
 		},
-		"before": func(d clustercache.Resolver) clustercache.Resolver {
+		"before": func(d resolver.Resolver) resolver.Resolver {
 			return resolver.Chain(d, resolver.InCluster())
 		},
-		"nested": func(d clustercache.Resolver) clustercache.Resolver {
+		"nested": func(d resolver.Resolver) resolver.Resolver {
 			return resolver.Chain(resolver.InCluster(), resolver.Chain(d))
 		},
 	} {
@@ -196,21 +196,21 @@ func TestHazardChainIsAskedAsOftenAsItsMembersNeed(t *testing.T) {
 	constant, err := resolver.Static(map[client.ObjectKey]*rest.Config{{}: {Host: "https://hub.example"}})
 	require.NoError(t, err)
 	for name, tc := range map[string]struct {
-		resolver func(*fleettest.Directory) clustercache.Resolver
+		resolver func(*fleettest.Directory) resolver.Resolver
 		asked    int // queries in nine minutes
 	}{
-		"mute": {func(d *fleettest.Directory) clustercache.Resolver { return resolver.Chain(mute{d}) }, 9},
-		"mute and notifying": {func(d *fleettest.Directory) clustercache.Resolver {
+		"mute": {func(d *fleettest.Directory) resolver.Resolver { return resolver.Chain(mute{d}) }, 9},
+		"mute and notifying": {func(d *fleettest.Directory) resolver.Resolver {
 			return resolver.Chain(mute{d}, fleettest.NewDirectory())
 		}, 9},
-		"in-cluster and mute": {func(d *fleettest.Directory) clustercache.Resolver {
+		"in-cluster and mute": {func(d *fleettest.Directory) resolver.Resolver {
 			return resolver.Chain(resolver.InCluster(), mute{d})
 		}, 9},
-		"notifying": {func(d *fleettest.Directory) clustercache.Resolver { return resolver.Chain(d) }, 0},
-		"constant and notifying": {func(d *fleettest.Directory) clustercache.Resolver {
+		"notifying": {func(d *fleettest.Directory) resolver.Resolver { return resolver.Chain(d) }, 0},
+		"constant and notifying": {func(d *fleettest.Directory) resolver.Resolver {
 			return resolver.Chain(constant, d)
 		}, 0},
-		"nested, mute among them": {func(d *fleettest.Directory) clustercache.Resolver {
+		"nested, mute among them": {func(d *fleettest.Directory) resolver.Resolver {
 			return resolver.Chain(d, resolver.Chain(mute{fleettest.NewDirectory()}))
 		}, 9},
 	} {
@@ -234,18 +234,18 @@ func TestHazardChainIsAskedAsOftenAsItsMembersNeed(t *testing.T) {
 // TestHazardChainListsOnlyIfAMemberDoes: a chain of resolvers that cannot list
 // must not look like an empty fleet.
 func TestHazardChainListsOnlyIfAMemberDoes(t *testing.T) {
-	blind := resolver.Func(func(context.Context, client.ObjectKey) (clustercache.Access, error) {
-		return clustercache.Access{}, resolver.ErrNotReady
+	blind := resolver.Func(func(context.Context, client.ObjectKey) (resolver.Access, error) {
+		return resolver.Access{}, resolver.ErrNotReady
 	})
 	o := fleettest.Silent(fleettest.NewDirectory())
 	o.Discover = true
-	for _, r := range []clustercache.Resolver{resolver.Chain(), resolver.Chain(blind),
+	for _, r := range []resolver.Resolver{resolver.Chain(), resolver.Chain(blind),
 		resolver.Chain(blind, resolver.Chain(blind))} {
 		o.Resolver = r
 		_, err := clustercache.New(o)
 		require.ErrorContains(t, err, "Discover: needs a Resolver that lists clusters")
 	}
-	for _, r := range []clustercache.Resolver{resolver.Chain(blind, fleettest.NewDirectory()),
+	for _, r := range []resolver.Resolver{resolver.Chain(blind, fleettest.NewDirectory()),
 		resolver.Chain(resolver.Chain(mute{fleettest.NewDirectory()}))} {
 		o.Resolver = r
 		_, err := clustercache.New(o)

@@ -61,13 +61,13 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 			api.FailWith(http.StatusInternalServerError, "kube-system")
 		}, clustercache.PhaseDisconnected, "Server"},
 		"resolver hangs": {func(_ *fleettest.API, d *fleettest.Directory) {
-			d.Answer(fleettest.Key("a"), func() (clustercache.Access, error) {
+			d.Answer(fleettest.Key("a"), func() (resolver.Access, error) {
 				time.Sleep(5 * time.Second)
-				return clustercache.Access{}, errors.New("slow")
+				return resolver.Access{}, errors.New("slow")
 			})
 		}, clustercache.PhaseDisconnected, "Unknown"},
 		"empty resolving": {func(_ *fleettest.API, d *fleettest.Directory) {
-			d.Answer(fleettest.Key("a"), func() (clustercache.Access, error) { return clustercache.Access{}, nil })
+			d.Answer(fleettest.Key("a"), func() (resolver.Access, error) { return resolver.Access{}, nil })
 		}, clustercache.PhaseDisconnected, "Unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 					require.ErrorIs(t, err, clustercache.ErrNotConnected)
 				}
 				if tc.phase == clustercache.PhasePending {
-					require.ErrorIs(t, err, clustercache.ErrNoAccess)
+					require.ErrorIs(t, err, resolver.ErrNoAccess)
 					require.Zero(t, api.Dialled())
 				}
 

@@ -23,7 +23,7 @@ import (
 
 // written is access from a Secret of an untrusted author.
 func written(server string) resolver.Func {
-	return func(context.Context, client.ObjectKey) (clustercache.Access, error) {
+	return func(context.Context, client.ObjectKey) (resolver.Access, error) {
 		return resolver.FromToken(resolver.Endpoint{Server: server}, "canary-token", resolver.Allow{})
 	}
 }

@@ -26,7 +26,7 @@ import (
 // mute is a directory that reports no changes.
 type mute struct{ d *fleettest.Directory }
 
-func (m mute) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (m mute) Resolve(ctx context.Context, key client.ObjectKey) (resolver.Access, error) {
 	return m.d.Resolve(ctx, key)
 }
 
@@ -40,7 +40,7 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 		var answer atomic.Pointer[rest.Config]
 		answer.Store(old.Config())
 		ends := make(chan error, 10)
-		slow := resolver.Func(func(ctx context.Context, _ client.ObjectKey) (clustercache.Access, error) {
+		slow := resolver.Func(func(ctx context.Context, _ client.ObjectKey) (resolver.Access, error) {
 			config := answer.Load()
 			select {
 			case <-time.After(2 * time.Second):
@@ -75,7 +75,7 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 
 // notifying is a Resolver that reports the changes of a directory.
 type notifying struct {
-	clustercache.Resolver
+	resolver.Resolver
 
 	d *fleettest.Directory
 }
@@ -270,11 +270,11 @@ func TestResolversLogWithTheClustersName(t *testing.T) {
 		lines := make(chan string, 100)
 		o := fleettest.Silent(fleettest.NewDirectory())
 		o.Logger = funcr.New(func(prefix, args string) { lines <- prefix + " " + args }, funcr.Options{})
-		o.Resolver = resolver.Func(func(ctx context.Context, _ client.ObjectKey) (clustercache.Access, error) {
+		o.Resolver = resolver.Func(func(ctx context.Context, _ client.ObjectKey) (resolver.Access, error) {
 			log, err := logr.FromContext(ctx)
 			require.NoError(t, err)
 			log.Info("asked")
-			return clustercache.Access{}, resolver.ErrNotReady
+			return resolver.Access{}, resolver.ErrNotReady
 		})
 		cc := fleettest.Start(t, o)
 		require.NoError(t, cc.Engage(fleettest.Key("a")))

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -170,7 +171,7 @@ func (c *churn) run(t *testing.T, rounds int) {
 	require.LessOrEqual(t, end.series, start.series+2, "counters of probes appear with the first one")
 }
 
-func churnOptions(r clustercache.Resolver, registry *prometheus.Registry) clustercache.Options {
+func churnOptions(r resolver.Resolver, registry *prometheus.Registry) clustercache.Options {
 	return clustercache.Options{
 		Resolver: r, Logger: logr.FromSlogHandler(slog.DiscardHandler), MetricsRegisterer: registry, QPS: -1,
 	}

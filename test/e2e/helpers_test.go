@@ -119,7 +119,7 @@ type subject struct {
 }
 
 // options returns options for fast detection and recovery.
-func options(r clustercache.Resolver) clustercache.Options {
+func options(r resolver.Resolver) clustercache.Options {
 	return clustercache.Options{
 		Resolver:      r,
 		UserAgent:     "planes",
@@ -138,7 +138,7 @@ func options(r clustercache.Resolver) clustercache.Options {
 // starting starts a subject that does not watch anything yet.
 func starting(t *testing.T, configs map[client.ObjectKey]*rest.Config, change func(*clustercache.Options)) *subject {
 	t.Helper()
-	o := options(resolver.Func(func(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+	o := options(resolver.Func(func(_ context.Context, key client.ObjectKey) (resolver.Access, error) {
 		return resolver.NewAccess(configs[key])
 	}))
 	o.Logger = logr.FromSlogHandler(slog.NewTextHandler(t.Output(), nil))

@@ -28,6 +28,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -58,7 +59,7 @@ func (h *hooks) calm() {
 }
 
 // Resolve implements clustercache.Resolver.
-func (r *hookedResolver) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (r *hookedResolver) Resolve(ctx context.Context, key client.ObjectKey) (resolver.Access, error) {
 	r.at("Resolver.Resolve")
 	return r.Directory.Resolve(ctx, key)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -68,7 +69,7 @@ func (r *touchy) calm() {
 	r.in = nil
 }
 
-func (r *touchy) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.Access, error) {
+func (r *touchy) Resolve(ctx context.Context, key client.ObjectKey) (resolver.Access, error) {
 	r.here("Resolve")
 	return r.Directory.Resolve(ctx, key)
 }
@@ -177,9 +178,9 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 		forever func()) func(*clustercache.ClusterCache){
 		"Resolver.Resolve": func(_ *testing.T, d *fleettest.Directory,
 			forever func()) func(*clustercache.ClusterCache) {
-			d.Answer(fleettest.Key("a"), func() (clustercache.Access, error) {
+			d.Answer(fleettest.Key("a"), func() (resolver.Access, error) {
 				forever()
-				return clustercache.Access{}, nil
+				return resolver.Access{}, nil
 			})
 			return func(*clustercache.ClusterCache) {}
 		},

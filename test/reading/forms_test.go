@@ -106,11 +106,11 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 				err := cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, fields, mode)
 				failed, ok := errors.AsType[*clustercache.IndexError](err)
 				require.True(t, ok, "%v", err)
-				require.ErrorIs(t, err, clustercache.ErrIndexPanicked)
+				require.ErrorIs(t, err, informerpool.ErrIndexPanicked)
 				require.Equal(t, clustercache.IndexError{
 					Cluster: fleettest.Key("a"), GVK: fleettest.ConfigMap,
 					Field: "bad", Object: client.ObjectKey{Namespace: "default", Name: "two"},
-					Err: clustercache.ErrIndexPanicked,
+					Err: informerpool.ErrIndexPanicked,
 				}, *failed)
 			}
 		}

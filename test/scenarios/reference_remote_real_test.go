@@ -426,7 +426,7 @@ func secretComesLater(t *testing.T, hub, remote *testenv.Cluster) {
 		func() bool { return errors.Is(failure(cc, cluster), resolver.ErrSecretNotFound) })
 	err = cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"}, &corev1.ConfigMap{})
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
-	require.ErrorIs(t, err, clustercache.ErrNoAccess)
+	require.ErrorIs(t, err, resolver.ErrNoAccess)
 
 	create(t, hub, &corev1.Secret{ObjectMeta: configMap(ns, "prod", "").ObjectMeta,
 		Data: map[string][]byte{"value": remote.Kubeconfig()}})

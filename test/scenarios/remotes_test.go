@@ -63,7 +63,7 @@ func newRemotes(t *testing.T, hub *testenv.Cluster, change ...func(*resolver.Hub
 
 // resolved returns the options of the other tests, but with another resolver
 // and a short grace period for access that disappears.
-func resolved(t *testing.T, r clustercache.Resolver) clustercache.Options {
+func resolved(t *testing.T, r resolver.Resolver) clustercache.Options {
 	t.Helper()
 	o := options(t, nil)
 	o.Resolver, o.Discover, o.Grace, o.MetricsRegisterer = r, false, time.Second, prometheus.NewRegistry()

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package connecting_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -110,7 +111,7 @@ func TestStuckLoopIsNotHealthy(t *testing.T) {
 		require.NoError(t, cc.HealthzCheck()(nil), "an idle loop is a healthy one")
 
 		// The loop handles the end of the grace, and logs it.
-		d.Fail(fleettest.Key("a"), clustercache.ErrNoAccess)
+		d.Fail(fleettest.Key("a"), resolver.ErrNoAccess)
 		synctest.Wait()
 		hold.Store(true)
 		<-stuck

@@ -17,12 +17,13 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
 type noAccess struct{}
 
-func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) {
-	return Access{}, ErrNoAccess
+func (noAccess) Resolve(context.Context, client.ObjectKey) (resolver.Access, error) {
+	return resolver.Access{}, resolver.ErrNoAccess
 }
 
 // TestWantTakenWhileAClusterIsLetGoBringsItBack steps through interleavings
@@ -136,4 +137,20 @@ func TestNewSubscriberIsNotToldOfAForgottenCluster(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	})
+}
+
+// TestHazardInformersSpinWhileTheFleetStops: Stop closes each cluster, and an
+// informer that waited for one requested it repeatedly until its own end. A
+// thousand unreachable clusters kept all cores busy for seconds.
+func TestHazardInformersSpinWhileTheFleetStops(t *testing.T) {
+	fleet, err := resolver.Static(nil)
+	require.NoError(t, err)
+	cc, err := New(Options{Resolver: fleet})
+	require.NoError(t, err)
+	key := client.ObjectKey{Name: "away"}
+	require.NoError(t, cc.Engage(key))
+	cc.cancel(ErrClosed)
+	cc.find(key).close()
+	_, err = cc.endpoint(context.Background(), key)
+	require.ErrorIs(t, err, ErrClosed)
 }
