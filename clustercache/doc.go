@@ -55,32 +55,39 @@
 //
 //	API server        API server        API server
 //	    | list, watch     |                 |
-//	informer          informer          informer      one per cluster, kind and
-//	    \                 |                 /         selection; packed objects
-//	     +---- subscription of a source ---+          latest state of each object
-//	                      |
-//	             ObjectSelection.Predicates                in the selection's Representation
-//	                      |
-//	               mapping function                   EnqueueObject, EnqueueOwner, ...
-//	                      |
-//	             debounce, if configured              until a burst pauses
-//	                      |
-//	             controller's workqueue               one request per key
-//	                      |
-//	                 Reconcile(request)
+//	informer          informer          informer   one per cluster, kind and
+//	    |                 |                 |      selection: packed objects
+//	    +------------+----+-----------------+
+//	                 |
+//	           Subscription                        at most one pending event per
+//	                 |                             object, with its latest state
+//	     ObjectSelection.Predicates                in its Representation
+//	                 |
+//	   - - - - - - - | - - - - - - - package controller: ObjectSource - - -
+//	                 |
+//	         mapping function                      EnqueueObject, EnqueueOwner, ...
+//	                 |
+//	      debounce, if configured                  until a burst pauses
+//	                 |
+//	            workqueue                          one request per key
+//	                 |
+//	         Reconcile(request)
 //
-// Package clustercache/controller makes sources for any controller,
-// ObjectSource and ClusterSource; one source serves any number of clusters. A
-// source starts without waiting, whatever state the clusters are in. An
-// [ObjectSelection] selects objects, optionally with controller-runtime's
-// predicates. A mapping function turns their events into requests:
-// EnqueueObject, EnqueueOwner, EnqueueClusterOf, EnqueueLabelled, or your own.
-// Request is a ready-made request type. Objects that exist when the source
-// starts are queued at low priority. A source is also a handle: it can trigger
-// one object or all of them, pause, replace its mapping function, and leave a
-// running controller by Close.
+// A [Subscription] delivers the events of any number of clusters to one
+// function: [ClusterCache.Subscribe] those of objects,
+// [ClusterCache.SubscribeClusters] those of clusters. An [ObjectSelection]
+// selects the objects, optionally with controller-runtime's predicates. A
+// subscription starts without waiting, whatever state the clusters are in.
 //
-// With its options' Debounce a burst of events becomes one request,
+// Package clustercache/controller makes sources for controllers of them,
+// ObjectSource and ClusterSource. A mapping function turns events into
+// requests: EnqueueObject, EnqueueOwner, EnqueueClusterOf, EnqueueLabelled, or
+// your own. Request is a ready-made request type. Objects that exist when the
+// source starts are queued at low priority. A source is also a handle: it can
+// trigger one object or all of them, pause, replace its mapping function, and
+// leave a running controller by Close.
+//
+// With Debounce in a source's options, a burst of events becomes one request,
 // queued when the burst pauses; MaxDelay bounds the delay under a steady
 // stream. Only keys are delayed: a request carries no state, and the reconciler
 // always reads current state.
@@ -91,7 +98,7 @@
 // # Guarantees
 //
 //   - One LIST and one WATCH reach a cluster for a kind, however many callers
-//     use the kind and in whatever form.
+//     use the kind, typed or not.
 //   - Only live reads and writes of a cluster, and methods named Wait, wait for
 //     that cluster. Watch, Reader, Status and the start of a source never do.
 //   - After a disconnect, a rotation of credentials or a move to another

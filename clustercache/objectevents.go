@@ -79,9 +79,8 @@ type ObjectEvent struct {
 
 // As returns one of the event's objects, Old, New or LastDelivered, in a
 // representation. [AsGiven] is that of the ObjectSelection. Each is decoded
-// once: predicates, and the handler share the result, which
-// is read-only. The error is that of an object that does not fit the
-// representation.
+// once: predicates and the handler share the result, which is read-only. The
+// error is that of an object that does not fit the representation.
 func (e ObjectEvent) As(r Representation, o *informerpool.Object) (client.Object, error) {
 	if e.views == nil { // not made by a ClusterCache
 		return nil, ErrUnsupported

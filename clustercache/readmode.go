@@ -35,8 +35,8 @@ import (
 //	... behind what another      API server       ErrStale                API server
 //	    watch showed
 //
-// Reads in mode LiveOnly are answered as those in mode PreferCache of a kind that
-// is not watched.
+// Reads in mode LiveOnly are answered like reads in mode PreferCache of a kind
+// that is not watched.
 //
 // An informer is not current if its right to list or watch was withdrawn, if
 // its resource is no longer served, or if it has not followed a watch for
@@ -157,7 +157,7 @@ type Origin struct {
 	Epoch string
 	// ResourceVersion is how far the cache had advanced.
 	ResourceVersion string
-	// Proof is the last sign of life of the informer that answered.
+	// LastSeen is the last sign of life of the informer that answered.
 	LastSeen time.Time
 }
 

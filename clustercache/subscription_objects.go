@@ -22,7 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// subscription delivers the events of the objects that an ObjectSelection
+// objectSubscription delivers the events of the objects that an ObjectSelection
 // selects.
 type objectSubscription struct {
 	cc     *ClusterCache

@@ -38,9 +38,9 @@
 //	Subscription   merges changes: at most one pending change per object
 //	    │  Event, one at a time
 //	    ▼
-//	Handler        in clustercache: predicates, mapping and debounce of an
-//	    │          ObjectSource
-//	    │  reconcile.Request
+//	Handler        in clustercache: predicates; then mapping and debounce of an
+//	    │          ObjectSource of clustercache/controller
+//	    │  request
 //	    ▼
 //	workqueue      of a controller
 //

@@ -6,11 +6,17 @@
 // objects and clusters, the functions that map them to requests, and
 // [PerCluster], which lets a reconciler of one cluster work in all.
 //
-//	ClusterCache.Subscribe, SubscribeClusters
-//	        |
-//	     Source ---- mapping function ---- debounce.Queue ---- workqueue
-//	        |        EnqueueObject, ...    Debounce, MaxDelay     |
-//	   Trigger, Pause, Stop, ...                              Reconciler
+//	ClusterCache.Subscribe         ClusterCache.SubscribeClusters
+//	        | ObjectEvent                  | ClusterEvent
+//	   ObjectSource                  ClusterSource      Trigger, Pause, Stop, ...
+//	        |                              |
+//	        +------ mapping function ------+            EnqueueObject, ...
+//	                       |
+//	            debounce, if configured                 Debounce, MaxDelay
+//	                       |
+//	                   workqueue                        one Request per key
+//	                       |
+//	                   Reconciler                       of PerCluster, or your own
 //
 // [NewControllerManagedBy] suffices for a controller that reconciles objects of
 // remote clusters. Controllers that reconcile objects of the hub add
