@@ -31,7 +31,9 @@ var allowed = map[string][]string{
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
 	"clustercache/controller": {
-		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset", "informerpool", "internal/clustername",
+		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset",
+		"informerpool",
+		"internal/clustername",
 	},
 	"clustercache/clustercachetest": {
 		"clustercache", "clustercache/resolver", "informerpool",
@@ -47,9 +49,13 @@ var allowed = map[string][]string{
 	},
 	"clustercache/internal/debounce": {"internal/timetable"},
 	"clustercache/internal/watchset": {"informerpool", "internal/restmap", "internal/timetable"},
-	"clustercache/multicluster":      {"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool", "internal/callback", "internal/clustername"},
+	"clustercache/multicluster": {
+		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",
+		"internal/callback", "internal/clustername",
+	},
 	"clustercache/resolver": {
-		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest", "clustercache/resolver/internal/netaddr",
+		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
+		"clustercache/resolver/internal/netaddr",
 		"internal/callback", "internal/clustername", "internal/dial",
 	},
 	"clustercache/resolver/internal/changes": {"internal/clustername"},
@@ -65,31 +71,35 @@ var allowed = map[string][]string{
 		"informerpool/internal/histories", "informerpool/internal/ordering", "informerpool/internal/permits",
 		"informerpool/internal/refusals", "informerpool/internal/selector", "informerpool/internal/store",
 		"informerpool/internal/touched",
-		"internal/callback", "internal/defaults", "internal/goroutine", "internal/meter", "internal/packed", "internal/sanitize",
-		"internal/timetable",
-		"internal/wire",
+		"internal/callback", "internal/defaults", "internal/goroutine", "internal/meter", "internal/packed",
+		"internal/sanitize", "internal/timetable", "internal/wire",
 	},
 	"informerpool/internal/backoff":    {"internal/sanitize"},
 	"informerpool/internal/calls":      {"internal/callback"},
 	"informerpool/internal/comparison": {"internal/packed", "internal/wire"},
 	"informerpool/internal/decoded":    {"internal/packed"},
-	"informerpool/internal/delta":      {"informerpool/internal/ordering", "informerpool/internal/store", "internal/packed"},
-	"informerpool/internal/discovery":  {"internal/meter", "internal/sanitize"},
-	"informerpool/internal/selector":   {"internal/packed"},
-	"informerpool/internal/touched":    {"informerpool/internal/store", "internal/packed"},
-	"informerpool/internal/ordering":   {"internal/packed", "internal/wire"},
-	"informerpool/internal/store":      {"internal/packed"},
-	"informerpool/internal/permits":    {"internal/workpool"},
-	"internal/directory":               {"clustercache/resolver"},
+	"informerpool/internal/delta": {
+		"informerpool/internal/ordering", "informerpool/internal/store", "internal/packed",
+	},
+	"informerpool/internal/discovery": {"internal/meter", "internal/sanitize"},
+	"informerpool/internal/selector":  {"internal/packed"},
+	"informerpool/internal/touched":   {"informerpool/internal/store", "internal/packed"},
+	"informerpool/internal/ordering":  {"internal/packed", "internal/wire"},
+	"informerpool/internal/store":     {"internal/packed"},
+	"informerpool/internal/permits":   {"internal/workpool"},
+	"internal/directory":              {"clustercache/resolver"},
 	"internal/fleettest": {
-		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/resolver", "informerpool",
+		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/resolver",
+		"informerpool",
 		"internal/fakeapi", "internal/memnet", "internal/testenv",
 	},
-	"internal/packed":             {"internal/wire"},
-	"internal/pooltest":           {"informerpool"},
-	"internal/resolvertest":       {"clustercache/resolver"},
-	"internal/restmap":            {"internal/meter"},
-	"internal/testenv":            {"internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port"},
+	"internal/packed":       {"internal/wire"},
+	"internal/pooltest":     {"informerpool"},
+	"internal/resolvertest": {"clustercache/resolver"},
+	"internal/restmap":      {"internal/meter"},
+	"internal/testenv": {
+		"internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port",
+	},
 	"internal/testenv/faultproxy": {"internal/testenv/internal/port"},
 	"internal/testenv/install":    {"internal/testenv/assets"},
 	"internal/testenv/versions":   {"internal/testenv/assets"},
@@ -105,7 +115,8 @@ func TestPackagesDependOneWay(t *testing.T) {
 		switch name := d.Name(); {
 		case err != nil:
 			return err
-		case d.IsDir() && (name == "testdata" || name == "examples" || name == "bench" || name == "tools" || len(name) > 1 && name[0] == '.'):
+		case d.IsDir() && (name == "testdata" || name == "examples" || name == "bench" || name == "tools" ||
+			len(name) > 1 && name[0] == '.'):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil

@@ -121,7 +121,10 @@ func each(watchers []watcher, do func(watcher) error) error {
 // could look shared because many informers were served at the same moment.
 func churn(ctx context.Context, writer kubernetes.Interface, namespaces []string, there func() error) error {
 	const name = "churned"
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"data": strings.Repeat("0123456789abcdef", 512)}}
+	object := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Data:       map[string]string{"data": strings.Repeat("0123456789abcdef", 512)},
+	}
 	for i, ns := range namespaces {
 		if _, err := writer.CoreV1().ConfigMaps(ns).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 			return err

@@ -50,7 +50,8 @@ func parent(ctx context.Context, args []string, out io.Writer) error {
 	inJSON := flags.Bool("json", false, "write one JSON object per row")
 	isShort := flags.Bool("short", false, "end within two minutes, with rougher figures")
 	strict := flags.Bool("strict", false, "fail if a bound is missed")
-	profile := flags.String("profile", "", "existing `directory` for pprof files and goroutine dumps of all measured processes")
+	profile := flags.String("profile", "",
+		"existing `directory` for pprof files and goroutine dumps of all measured processes")
 	only := flags.String("subject", "", "measure one `subject` only; ratios are left out")
 	works := flags.String("work", "", "comma-separated `list` of idle, sync, peak and read; all by default")
 	if err := flags.Parse(args); err != nil {

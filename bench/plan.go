@@ -202,7 +202,8 @@ func (p plan) sync(ctx context.Context, on server, r *report) error {
 	least := map[string]*bound{crUnstructured: atLeast(35), crStripped: atLeast(18), crTyped: atLeast(10)}
 	for _, s := range p.subjects() {
 		if !isOurs(s) && p.only == "" {
-			r.add("live heap per pod: times ours", s.name, results[s.name]["heap"]/results[ours]["heap"], "times", least[s.name])
+			r.add("live heap per pod: times ours", s.name, results[s.name]["heap"]/results[ours]["heap"], "times",
+				least[s.name])
 		}
 	}
 	for _, s := range p.subjects() {
@@ -211,7 +212,8 @@ func (p plan) sync(ctx context.Context, on server, r *report) error {
 	for _, s := range p.subjects() {
 		if !isOurs(s) && p.only == "" {
 			b := map[string]*bound{crUnstructured: atLeast(8)}[s.name]
-			r.add("initial sync: processor time: times ours", s.name, results[s.name]["cpu"]/results[ours]["cpu"], "times", b)
+			r.add("initial sync: processor time: times ours", s.name, results[s.name]["cpu"]/results[ours]["cpu"],
+				"times", b)
 		}
 	}
 
@@ -243,7 +245,9 @@ func (p plan) read(ctx context.Context, on server, r *report) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{intoUnstructured, intoTypedHot, intoTyped, intoMetadata, getOnly, nameInHandler, labelInHandler} {
+	for _, name := range []string{
+		intoUnstructured, intoTypedHot, intoTyped, intoMetadata, getOnly, nameInHandler, labelInHandler,
+	} {
 		r.add("read", ours+": "+name, f[name], "ns", nil)
 	}
 	for _, name := range []string{peerUnstructured, peerTyped, peerMetadata, peerName, peerLabel} {

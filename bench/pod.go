@@ -32,7 +32,8 @@ func namespaceOf(app int) string { return fmt.Sprintf("team-%d", app%teams) }
 func newPod(i int) *corev1.Pod {
 	app := i / replicas
 	shared, own := rand.New(rand.NewPCG(1, uint64(app))), rand.New(rand.NewPCG(2, uint64(i)))
-	name := [...]string{"checkout", "payments", "inventory", "search", "gateway", "profile"}[app%6] + fmt.Sprintf("-%d", app)
+	name := [...]string{"checkout", "payments", "inventory", "search", "gateway", "profile"}[app%6] +
+		fmt.Sprintf("-%d", app)
 	hash := word(shared, 10)
 	owner := types.UID(uid(shared))
 	token := "kube-api-access-" + word(own, 5)
@@ -48,7 +49,9 @@ func newPod(i int) *corev1.Pod {
 				"pod-template-hash":          hash,
 			},
 			Annotations: map[string]string{
-				"kubectl.kubernetes.io/restartedAt": "2025-02-27T08:12:44Z", "prometheus.io/port": "8080", "prometheus.io/scrape": "true",
+				"kubectl.kubernetes.io/restartedAt": "2025-02-27T08:12:44Z",
+				"prometheus.io/port":                "8080",
+				"prometheus.io/scrape":              "true",
 			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion:         "apps/v1",
@@ -63,7 +66,10 @@ func newPod(i int) *corev1.Pod {
 			ServiceAccountName: name,
 			NodeName:           fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", own.IntN(8), own.IntN(250)),
 			Volumes:            []corev1.Volume{configVolume(name), tokenVolume(token)},
-			Tolerations:        []corev1.Toleration{evictedAfter("node.kubernetes.io/not-ready"), evictedAfter("node.kubernetes.io/unreachable")},
+			Tolerations: []corev1.Toleration{
+				evictedAfter("node.kubernetes.io/not-ready"),
+				evictedAfter("node.kubernetes.io/unreachable"),
+			},
 		},
 	}
 	for _, c := range [...]string{"app", sidecar} {
@@ -87,7 +93,10 @@ func newPod(i int) *corev1.Pod {
 
 func container(name, image, app, token string) corev1.Container {
 	field := func(name, path string) corev1.EnvVar {
-		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
+		return corev1.EnvVar{
+			Name:      name,
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}},
+		}
 	}
 	c := corev1.Container{
 		Name:            name,
@@ -97,8 +106,11 @@ func container(name, image, app, token string) corev1.Container {
 		Ports:           []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
 		Env:             []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, field("POD_NAME", "metadata.name")},
 		Resources: corev1.ResourceRequirements{
-			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi")},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("100m"),
+				corev1.ResourceMemory: resource.MustParse("256Mi"),
+			},
 		},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "config", MountPath: "/etc/" + app},
@@ -108,7 +120,8 @@ func container(name, image, app, token string) corev1.Container {
 		ReadinessProbe: probe("/readyz", 8080),
 	}
 	if name == sidecar { // it has less configuration and fewer resources
-		c.Args, c.Env, c.LivenessProbe, c.Resources, c.VolumeMounts = nil, c.Env[:1], nil, corev1.ResourceRequirements{}, c.VolumeMounts[1:]
+		c.Args, c.LivenessProbe, c.Resources = nil, nil, corev1.ResourceRequirements{}
+		c.Env, c.VolumeMounts = c.Env[:1], c.VolumeMounts[1:]
 		c.Ports = []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090, Protocol: corev1.ProtocolTCP}}
 		c.ReadinessProbe = probe("/readyz", 9090)
 	}
@@ -116,25 +129,38 @@ func container(name, image, app, token string) corev1.Container {
 }
 
 func probe(path string, port int32) *corev1.Probe {
-	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port)}}}
+	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port)},
+	}}
 }
 
 func configVolume(app string) corev1.Volume {
 	return corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{
-		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: app + "-config"}},
+		ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: app + "-config"},
+		},
 	}}
 }
 
 func tokenVolume(name string) corev1.Volume {
-	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607)), Path: "token"}},
+	sources := []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+			ExpirationSeconds: new(int64(3607)),
+			Path:              "token",
+		}},
 		{ConfigMap: &corev1.ConfigMapProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+			Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
 		}},
 		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
-			Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+			Path:     "namespace",
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
 		}}}},
-	}}}}
+	}
+	return corev1.Volume{
+		Name:         name,
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}},
+	}
 }
 
 func evictedAfter(taint string) corev1.Toleration {
@@ -161,8 +187,15 @@ func run(p *corev1.Pod, own *rand.Rand) {
 	for _, c := range []struct {
 		kind corev1.PodConditionType
 		at   int
-	}{{corev1.PodReadyToStartContainers, 3}, {corev1.PodInitialized, 0}, {corev1.PodReady, 9}, {corev1.ContainersReady, 9}, {corev1.PodScheduled, 0}} {
-		s.Conditions = append(s.Conditions, corev1.PodCondition{Type: c.kind, Status: corev1.ConditionTrue, LastTransitionTime: at(c.at)})
+	}{
+		{corev1.PodReadyToStartContainers, 3},
+		{corev1.PodInitialized, 0},
+		{corev1.PodReady, 9},
+		{corev1.ContainersReady, 9},
+		{corev1.PodScheduled, 0},
+	} {
+		s.Conditions = append(s.Conditions,
+			corev1.PodCondition{Type: c.kind, Status: corev1.ConditionTrue, LastTransitionTime: at(c.at)})
 	}
 
 	for i := range s.ContainerStatuses {

@@ -79,7 +79,9 @@ func (f ownerFacts) proven() ownerFacts {
 // since. An owner is collected after two looks at least the grace apart, with
 // no sign of life between them, so one wrong answer, such as that of a stale
 // cache, never collects it.
-func (p policy) judge(f ownerFacts, a answer, asked uint64, now time.Time) (next ownerFacts, at time.Time, collect bool) {
+func (p policy) judge(
+	f ownerFacts, a answer, asked uint64, now time.Time,
+) (next ownerFacts, at time.Time, collect bool) {
 	switch {
 	case a == alive:
 		f = f.proven()

@@ -146,7 +146,8 @@ func (a *audit) finish() {
 // it followed when the audit began, and has not listed since.
 func (a *audit) followsLocked() bool {
 	i := a.informer
-	return i.mu.state == StateSynced && !i.mu.polling && i.mu.doubt == nil && i.mu.detached.IsZero() && a.lists == i.mu.taken
+	return i.mu.state == StateSynced && !i.mu.polling && i.mu.doubt == nil && i.mu.detached.IsZero() &&
+		a.lists == i.mu.taken
 }
 
 // look compares the current cache with a list of the server's current state.
@@ -241,8 +242,8 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 		}
 		if it, err := items.Scan(); err != nil {
 			a.compared.Skip(wire.Identify(items.Object()))
-		} else if (wire.Expect{Namespace: a.informer.key.Namespace}).Check(it) == nil { // else a list of the informer refuses it as well
-			a.compared.Compare(it)
+		} else if (wire.Expect{Namespace: a.informer.key.Namespace}).Check(it) == nil {
+			a.compared.Compare(it) // a list of the informer refuses others as well
 		}
 	}
 }
@@ -308,7 +309,8 @@ func (a *audit) verdict() error {
 		return err
 	}
 	if lost := a.compared.Lost(); lost > 0 {
-		return fmt.Errorf("%s: %w: %d objects or more differ from the server's at %s", a.informer.key, ErrHistory, lost, a.at)
+		return fmt.Errorf("%s: %w: %d objects or more differ from the server's at %s",
+			a.informer.key, ErrHistory, lost, a.at)
 	}
 	return nil
 }

@@ -48,8 +48,8 @@ const (
 // errUnaudited indicates that audits fail, so that the informer lists instead.
 var errUnaudited = errors.New("audits fail")
 
-// errFoundElsewhere indicates that the audit of another informer of the resource
-// found another history.
+// errFoundElsewhere indicates that the audit of another informer of the
+// resource found another history.
 var errFoundElsewhere = errors.New("another informer was audited")
 
 // errLacked indicates that the list of another informer of the resource has a
@@ -275,7 +275,8 @@ func (p *Pool) auditNext() {
 	defer p.mu.Unlock()
 
 	now := time.Now()
-	if p.mu.closed || p.mu.audits.running >= maxAudits || len(p.mu.audits.due) == 0 || p.mu.audits.due[0].at.After(now) {
+	if p.mu.closed || p.mu.audits.running >= maxAudits || len(p.mu.audits.due) == 0 ||
+		p.mu.audits.due[0].at.After(now) {
 		p.wakeAuditsLocked() // the timer fired while it was being reset
 		return
 	}
@@ -318,9 +319,9 @@ func (p *Pool) runAudit(i *informer) {
 	release()
 }
 
-// distrustSiblings makes the other informers of an informer's resource list that
-// show the history that the informer has found to be over. Their audits may not
-// see it: an object can have got the version of its undone state again.
+// distrustSiblings makes the other informers of an informer's resource list
+// that show the history that the informer has found to be over. Their audits
+// may not see it: an object can have got the version of its undone state again.
 func (p *Pool) distrustSiblings(i *informer, over era, found error) {
 	for _, other := range p.siblings(i) {
 		if other.follows(over) {
@@ -330,9 +331,10 @@ func (p *Pool) distrustSiblings(i *informer, over era, found error) {
 }
 
 // doubtSiblings makes the other informers of an informer's resource list, after
-// a list has shown that the informer lacked what its stream should have brought.
-// Either its stream dropped that, or the server has another history, in which
-// the objects of the others may have the versions of their undone states.
+// a list has shown that the informer lacked what its stream should have
+// brought. Either its stream dropped that, or the server has another history,
+// in which the objects of the others may have the versions of their undone
+// states.
 func (p *Pool) doubtSiblings(i *informer) {
 	for _, other := range p.siblings(i) {
 		other.doubtful(fmt.Errorf("%s: %w", other.key, errLacked))
@@ -365,7 +367,8 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 		i.audits.failures = 0
 	}
 	late := time.Since(i.audits.by)
-	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) && !p.spares(i, err, late)
+	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) &&
+		!p.spares(i, err, late)
 	switch {
 	case p.mu.informers[i.key] != i || !i.audits.at.IsZero():
 	case list || err == nil || errors.Is(err, ErrHistory):

@@ -163,8 +163,8 @@ func (i *informer) discardLocked() {
 // and objects that the list lacks are removed. For readers and handlers this is
 // one step. The first list makes the store readable. An object that the list
 // refused exists, or may exist, and keeps its last known state. commit reports
-// whether a seen object requires an audit, and whether the list has a state that
-// the store lacked although it had come further.
+// whether a seen object requires an audit, and whether the list has a state
+// that the store lacked although it had come further.
 func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool) {
 	values := i.lockWith(i.mu.staged.All())
 	defer i.mu.Unlock()

@@ -69,7 +69,8 @@ func (s *Subscription) stopLocked() {
 
 // handleLocked calls the handler with the pending events of one object, unless
 // the handler removes the listener or closes the subscription in between. It
-// releases the lock meanwhile. begun reports whether some were delivered before.
+// releases the lock meanwhile. begun reports whether some were delivered
+// before.
 func (s *Subscription) handleLocked(left remainder, begun bool) {
 	for len(left.steps) > 0 && (!begun || !left.listener.removed && !s.mu.closed) {
 		e := eventOf(left.key, left.steps[0])

@@ -42,7 +42,8 @@ type IndexError struct {
 
 // Error implements error.
 func (e *IndexError) Error() string {
-	return fmt.Sprintf("informer %s: index %q: no values of %d objects, %s for one: %v", e.Key, e.Index, e.Objects, e.Object, e.Err)
+	return fmt.Sprintf("informer %s: index %q: no values of %d objects, %s for one: %v",
+		e.Key, e.Index, e.Objects, e.Object, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -73,7 +74,8 @@ func (i *informer) compute(x *store.Index, objects []*Object) []store.Computed {
 			break
 		}
 		if !said {
-			callback.Log(i.pool.options.Logger, caught, "Callback panicked", "informer", i.key.String(), "index", x.Name)
+			callback.Log(i.pool.options.Logger, caught, "Callback panicked",
+				"informer", i.key.String(), "index", x.Name)
 		}
 		said = true
 		out = append(out, store.Computed{Err: ErrIndexPanicked})
@@ -111,7 +113,8 @@ func (i *informer) lockWith(objects iter.Seq[*Object]) indexed {
 	var values indexed
 	for {
 		i.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(i.mu.store.Indexes), func(x *store.Index) bool { _, ok := values[x]; return ok })
+		missing := slices.DeleteFunc(slices.Clone(i.mu.store.Indexes),
+			func(x *store.Index) bool { _, ok := values[x]; return ok })
 		if len(missing) == 0 {
 			return values
 		}

@@ -184,7 +184,8 @@ func (l *listing) drop(final *Object) {
 	if o := r.informer.mu.staged.Get(final.GetNamespace(), final.GetName()); o != nil && !ordering.Older(final, o) {
 		r.informer.unstage(o)
 	}
-	if old := r.informer.mu.store.Get(final.GetNamespace(), final.GetName()); old != nil && !ordering.Older(final, old) {
+	old := r.informer.mu.store.Get(final.GetNamespace(), final.GetName())
+	if old != nil && !ordering.Older(final, old) {
 		delete(l.seen, old)
 	}
 }

@@ -100,7 +100,8 @@ func (l *listing) abort(err error) {
 	r.listing = nil
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
-	own := confirmed && l.broken == nil && !r.at.replace && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach)
+	own := confirmed && l.broken == nil && !r.at.replace && ordering.Ordered(l.version) &&
+		!ordering.Behind(l.version, r.at.reach)
 	if own && r.informer.hasSynced() && !errors.Is(err, ErrBudget) {
 		r.informer.commitPart()
 		return
@@ -114,7 +115,8 @@ func (l *listing) number() int {
 	r.informer.mu.RLock()
 	another, own := r.informer.mu.epoch == r.server.epoch && (r.at.replace || l.broken != nil), r.informer.mu.history
 	r.informer.mu.RUnlock()
-	return r.informer.cluster.histories.At(r.informer.key.Resource.GroupResource(), string(r.server.epoch), another, own)
+	resource := r.informer.key.Resource.GroupResource()
+	return r.informer.cluster.histories.At(resource, string(r.server.epoch), another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another
@@ -145,7 +147,8 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 		return nil
 	}
 	contradicts := func(listed, shown *Object) bool {
-		return listed != nil && shown != nil && ordering.Older(listed, shown) && !ordering.Behind(rv, shown.GetResourceVersion())
+		return listed != nil && shown != nil && ordering.Older(listed, shown) &&
+			!ordering.Behind(rv, shown.GetResourceVersion())
 	}
 	proof := func(listed, shown *Object) error {
 		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
@@ -160,7 +163,8 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 		return nil
 	}
 
-	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.informer.mu.staged.All())) {
+	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)),
+		slices.Collect(r.informer.mu.staged.All())) {
 		if shown := i.mu.store.Get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
 			return proof(listed, shown)
 		}

@@ -67,7 +67,10 @@ func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
 			return err
 		}
 	}
-	expect := wire.Expect{APIVersion: r.informer.key.Resource.GroupVersion().String(), Namespace: r.informer.key.Namespace}
+	expect := wire.Expect{
+		APIVersion: r.informer.key.Resource.GroupVersion().String(),
+		Namespace:  r.informer.key.Namespace,
+	}
 	return expect.Check(*it)
 }
 
@@ -141,7 +144,9 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	}
 
 	if r.listing == nil && r.informer.mu.refused.All() != nil {
-		r.at.distrust = r.informer.mu.refused.All() // only the reflector writes it, so the reflector reads it without a lock
+		// Only the reflector writes it, so the reflector reads it without a
+		// lock.
+		r.at.distrust = r.informer.mu.refused.All()
 	}
 	log := r.options.Logger.V(1)
 	if first {

@@ -160,7 +160,8 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	check(o.Source != nil, "Source", "required")
-	check(o.StallTimeout == 0 || o.StallTimeout >= 90*time.Second, "StallTimeout", "less than 90 s: an idle server speaks every 60 s")
+	check(o.StallTimeout == 0 || o.StallTimeout >= 90*time.Second, "StallTimeout",
+		"less than 90 s: an idle server speaks every 60 s")
 	check(o.WatchTimeout == 0 || o.WatchTimeout >= time.Minute, "WatchTimeout", "less than a minute")
 	check(o.PollInterval == 0 || o.PollInterval >= time.Second, "PollInterval", "less than a second")
 	check(o.AuditInterval <= 0 || o.AuditInterval >= time.Second, "AuditInterval", "less than a second")

@@ -210,7 +210,8 @@ func (b *endless) passed(frame string, repeats int) bool {
 	if b.changing.IsZero() && (frame == wire.Modified || frame == wire.Deleted) {
 		b.changing = now
 	}
-	return repeats > maxRepeats || now.Sub(b.began) > maxInitial || !b.changing.IsZero() && now.Sub(b.changing) > maxChanges
+	return repeats > maxRepeats || now.Sub(b.began) > maxInitial ||
+		!b.changing.IsZero() && now.Sub(b.changing) > maxChanges
 }
 
 // listPaged lists page by page.

@@ -144,7 +144,8 @@ func (i *informer) noteSeenLocked(o *Object) (ask bool) {
 // its name, or a later one. Two objects of one history never have the same
 // version.
 func passes(now, seen *Object) bool {
-	return now != nil && !ordering.Older(now, seen) && (ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
+	return now != nil && !ordering.Older(now, seen) &&
+		(ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
 }
 
 // isOrdered reports whether an object's version is a number.
@@ -242,7 +243,8 @@ func (i *informer) settleSeenLocked() (ask bool) {
 		case passes(now, o.Object):
 			i.passedLocked(name, now, now)
 			i.foundLocked(name)
-		case o.asked, pause, i.mu.refused.Has(name), ordering.Behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
+		case o.asked, pause, i.mu.refused.Has(name),
+			ordering.Behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
 		default:
 			o.asked, ask = true, true
 		}

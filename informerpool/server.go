@@ -72,7 +72,8 @@ func cannotStream(err error) bool {
 		return false
 	}
 	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusGone, http.StatusTooManyRequests:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout,
+		http.StatusGone, http.StatusTooManyRequests:
 		return false
 	default:
 		return code >= 400 && code < 500 || code == http.StatusNotImplemented
@@ -88,7 +89,8 @@ func (s *server) count(what counted) { s.informer.count(what) }
 
 // paged reports whether lists are requested in pages.
 func (s *server) paged() bool {
-	return s.informer.pool.options.PagedLists || !s.watchable() || s.informer.cluster.paged.Has(s.informer.key.Resource.Group)
+	return s.informer.pool.options.PagedLists || !s.watchable() ||
+		s.informer.cluster.paged.Has(s.informer.key.Resource.Group)
 }
 
 // pages records that the server does not stream lists of the resource's group.

@@ -91,7 +91,8 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 	}
 	resource := client.Resource(r.Key.Resource).Namespace(r.Key.Namespace)
 	if v := s.versionsOf(r.Key); r.Options.Limit == 1 && v.Counting() {
-		return nil, apierrors.NewResourceExpired("the client keeps no history to compare with") // the history question before a resume
+		// The history question before a resume.
+		return nil, apierrors.NewResourceExpired("the client keeps no history to compare with")
 	}
 	list, err := resource.List(ctx, r.Options)
 	if err != nil {
@@ -118,7 +119,9 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 
 // listWithoutHistory opens a watch and then lists again: changes in between
 // arrive twice rather than never.
-func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resource dynamic.ResourceInterface) (*unstructured.UnstructuredList, error) {
+func (s *dynamicSource) listWithoutHistory(
+	ctx context.Context, r Request, resource dynamic.ResourceInterface,
+) (*unstructured.UnstructuredList, error) {
 	opts := r.Options
 	opts.Limit, opts.Continue = 0, ""
 	// The watch outlives this request: the Watch call that follows takes it

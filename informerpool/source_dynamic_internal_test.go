@@ -23,14 +23,16 @@ import (
 func TestHazardKeysComeAndGoneAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-		client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"})
+		client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"})
 		source := FromDynamic(func(types.NamespacedName) (dynamic.Interface, error) { return client, nil })
 		pool, err := New(Options{Source: source})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, pool.Close(context.Background())) }()
 		for i := range 300 {
 			cluster := types.NamespacedName{Name: fmt.Sprint("cluster", i%3)}
-			l, err := pool.Acquire(t.Context(), Key{Cluster: cluster, Resource: configMaps, Namespace: fmt.Sprint("ns", i)})
+			l, err := pool.Acquire(t.Context(),
+				Key{Cluster: cluster, Resource: configMaps, Namespace: fmt.Sprint("ns", i)})
 			require.NoError(t, err)
 			require.NoError(t, l.WaitForSync(t.Context()))
 			l.ReleaseNow()

@@ -114,7 +114,8 @@ func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, groupVersionURL(endpoint.URL, r.Key.Resource.GroupVersion()), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		groupVersionURL(endpoint.URL, r.Key.Resource.GroupVersion()), http.NoBody)
 	if err != nil {
 		return "", fmt.Errorf("discover %s: bad endpoint", r.Key)
 	}
@@ -132,7 +133,8 @@ func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
 		return "", fmt.Errorf("discover %s: %w", r.Key, err)
 	}
 	var doc metav1.APIResourceList
-	if fits, err := meter.Decode(body, &doc, discovery.MaxMemory); !fits || err != nil || doc.Kind != "APIResourceList" {
+	fits, err := meter.Decode(body, &doc, discovery.MaxMemory)
+	if !fits || err != nil || doc.Kind != "APIResourceList" {
 		return "", nil
 	}
 	return discoveredKind(&doc, r.Key.Resource.Resource), nil

@@ -129,7 +129,9 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	}
 	s.Informers, s.Totals = len(informers), c.counts.totals()
 	var lastEvent int64
-	for _, i := range informers { // without the pool's lock: an informer that replaces its store holds its own for a while
+	// Without the pool's lock: an informer that replaces its store holds its
+	// own for a while.
+	for _, i := range informers {
 		lastEvent = max(lastEvent, i.signs.event.Load())
 		i.mu.RLock()
 		synced, proof := i.mu.synced, i.provenLocked()

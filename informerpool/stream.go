@@ -34,7 +34,10 @@ type body struct {
 }
 
 // send opens a body. Waiting for the response's header counts as a stall, too.
-func (s *server) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
+func (s *server) send(
+	ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error),
+	opts metav1.ListOptions, silence time.Duration,
+) (*body, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &body{
 		server:  s,

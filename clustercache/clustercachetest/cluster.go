@@ -75,7 +75,8 @@ func (c *Cluster) start() {
 	config := &rest.Config{Host: "https://" + c.host(), QPS: -1, WarningHandlerWithContext: rest.NoWarnings{}}
 	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
 	if err == nil {
-		c.admin, err = client.NewWithWatch(config, client.Options{Scheme: c.fleet.scheme, HTTPClient: httpClient, Mapper: mapper})
+		c.admin, err = client.NewWithWatch(config,
+			client.Options{Scheme: c.fleet.scheme, HTTPClient: httpClient, Mapper: mapper})
 	}
 	if err != nil {
 		t.Fatalf("clustercachetest: %v", err)
@@ -116,7 +117,8 @@ func (c *Cluster) Store(objs ...client.Object) {
 			err = c.server.Seed(u)
 		}
 		if err != nil {
-			c.fleet.t.Fatalf("clustercachetest: store %T %q in %s: %v", obj, client.ObjectKeyFromObject(obj), c.key, err)
+			c.fleet.t.Fatalf("clustercachetest: store %T %q in %s: %v",
+				obj, client.ObjectKeyFromObject(obj), c.key, err)
 		}
 	}
 }
@@ -143,7 +145,10 @@ func (c *Cluster) Config() *rest.Config {
 func (c *Cluster) Kubeconfig() []byte {
 	c.fleet.t.Helper()
 	config := clientcmdapi.NewConfig()
-	config.Clusters["fake"] = &clientcmdapi.Cluster{Server: "https://" + c.host(), CertificateAuthorityData: servers().ca}
+	config.Clusters["fake"] = &clientcmdapi.Cluster{
+		Server:                   "https://" + c.host(),
+		CertificateAuthorityData: servers().ca,
+	}
 	config.AuthInfos["fake"] = &clientcmdapi.AuthInfo{Token: c.bearer()}
 	config.Contexts["fake"] = &clientcmdapi.Context{Cluster: "fake", AuthInfo: "fake"}
 	config.CurrentContext = "fake"
@@ -171,7 +176,11 @@ func (f *Fleet) Dial(ctx context.Context, network, address string) (net.Conn, er
 			return c.net.Dial(ctx, network, address)
 		}
 	}
-	return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}}
+	return nil, &net.OpError{
+		Op:  "dial",
+		Net: network,
+		Err: &net.DNSError{Err: "no such host", Name: host, IsNotFound: true},
+	}
 }
 
 func (c *Cluster) bearer() string {

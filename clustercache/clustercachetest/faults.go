@@ -199,7 +199,9 @@ type Interruption struct {
 }
 
 // errInterrupted is the error that an interrupted writer receives.
-var errInterrupted = &apierrors.StatusError{ErrStatus: apierrors.NewInternalError(errors.New("interrupted by clustercachetest")).ErrStatus}
+var errInterrupted = &apierrors.StatusError{
+	ErrStatus: apierrors.NewInternalError(errors.New("interrupted by clustercachetest")).ErrStatus,
+}
 
 // IsInterrupted reports whether an error is that of a write that was stopped by
 // an [Interruption].

@@ -148,7 +148,8 @@ func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
 
 	access, err := c.fleet.names.Resolve(context.Background(), c.key)
 	if err != nil || status.Revision != access.Revision() || status.UID != c.server.UID() {
-		return fmt.Errorf("access %.8s to cluster %s is in use, not %.8s to %s", status.Revision, status.UID, access.Revision(), c.server.UID())
+		return fmt.Errorf("access %.8s to cluster %s is in use, not %.8s to %s",
+			status.Revision, status.UID, access.Revision(), c.server.UID())
 	}
 	watches, err := cc.WatchStatuses(c.key)
 	if err != nil {

@@ -94,8 +94,11 @@ func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) 
 
 // Watches watches another kind, and reconciles the requests that mapping
 // returns. Mapping and predicates receive objects in the representation in
-// which the kind is named: typed objects for a typed one, see [clustercache.AsGiven].
-func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate) *Builder {
+// which the kind is named: typed objects for a typed one, see
+// [clustercache.AsGiven].
+func (b *Builder) Watches(
+	object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate,
+) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
 	return b
 }
@@ -136,7 +139,9 @@ func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) 
 
 // Build builds the controller with a reconciler whose requests name the
 // cluster, for reconcilers that work across clusters.
-func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (runtimecontroller.TypedController[Request], error) {
+func (b *Builder) Build(
+	reconciler reconcile.TypedReconciler[Request],
+) (runtimecontroller.TypedController[Request], error) {
 	var gvk schema.GroupVersionKind
 	if b.object != nil {
 		var err error

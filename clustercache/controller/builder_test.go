@@ -202,9 +202,10 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 	for text, b := range map[string]*fleetcontroller.Builder{
 		"For or Named": fleetcontroller.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{},
 			fleetcontroller.EnqueueObject),
-		"Owns needs For":    fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
-		"called once":       fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
-		"no kind":           fleetcontroller.NewControllerManagedBy(mgr, cc).For(clustercache.Kind(schema.GroupVersionKind{})),
+		"Owns needs For": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
+		"called once":    fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
+		"no kind": fleetcontroller.NewControllerManagedBy(mgr, cc).
+			For(clustercache.Kind(schema.GroupVersionKind{})),
 		"no watches config": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x"),
 	} {
 		require.ErrorContains(t, b.Complete(nothing), text)

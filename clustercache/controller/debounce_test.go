@@ -27,8 +27,8 @@ import (
 func debounced(t *testing.T, cc *clustercache.ClusterCache, q *fleettest.Queue[controller.Request],
 	limit time.Duration) *controller.TypedObjectSource[controller.Request] {
 	t.Helper()
-	s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, controller.EnqueueObject,
-		controller.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
+	s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		controller.EnqueueObject, controller.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
 	require.NoError(t, s.Start(t.Context(), q))
 	time.Sleep(time.Second)
 	require.Equal(t, []string{"(one)", "(two)"}, q.Names())

@@ -27,7 +27,9 @@ import (
 // other errors, which would delay requests after the cluster is connected
 // again. The logger in the context names the cluster, and [ClusterFromContext]
 // returns it.
-func PerCluster(cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler) reconcile.TypedReconciler[Request] {
+func PerCluster(
+	cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler,
+) reconcile.TypedReconciler[Request] {
 	return perCluster(cc, reconciler, func(r Request) []any { return []any{"cluster", clustername.Of(r.Cluster)} })
 }
 

@@ -53,7 +53,11 @@ func (r Request) MarshalLog() any {
 
 // EnqueueObject is an [ObjectMapFunc] that requests the object itself.
 func EnqueueObject(_ context.Context, cluster client.ObjectKey, obj client.Object) []Request {
-	return []Request{{Cluster: cluster, GVK: obj.GetObjectKind().GroupVersionKind(), ObjectKey: client.ObjectKeyFromObject(obj)}}
+	return []Request{{
+		Cluster:   cluster,
+		GVK:       obj.GetObjectKind().GroupVersionKind(),
+		ObjectKey: client.ObjectKeyFromObject(obj),
+	}}
 }
 
 // OwnerOptions narrow [EnqueueOwner].
@@ -86,7 +90,11 @@ func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMap
 			if err != nil || gv.Group != owner.Group {
 				continue
 			}
-			r := Request{Cluster: cluster, GVK: owner, ObjectKey: client.ObjectKey{Namespace: obj.GetNamespace(), Name: ref.Name}}
+			r := Request{
+				Cluster:   cluster,
+				GVK:       owner,
+				ObjectKey: client.ObjectKey{Namespace: obj.GetNamespace(), Name: ref.Name},
+			}
 			if o.ClusterScoped {
 				r.Namespace = ""
 			}

@@ -27,7 +27,14 @@ func TestRequestSaysAllOfItself(t *testing.T) {
 	require.Equal(t, "fleet/east apps/v1 Deployment default/web", r.String())
 	text, err := json.Marshal(r.MarshalLog())
 	require.NoError(t, err)
-	require.JSONEq(t, `{"cluster":"fleet/east","group":"apps","version":"v1","kind":"Deployment","namespace":"default","name":"web"}`, string(text))
+	require.JSONEq(t, `{
+		"cluster": "fleet/east",
+		"group": "apps",
+		"version": "v1",
+		"kind": "Deployment",
+		"namespace": "default",
+		"name": "web"
+	}`, string(text))
 	require.Equal(t, "hub v1 ConfigMap one",
 		controller.Request{GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
 	require.Equal(t, "fleet/east", controller.Request{Cluster: fleettest.Key("east")}.String())

@@ -52,7 +52,9 @@ var _ source.TypedSource[string] = (*Source[string, ObjectMapFunc[string]])(nil)
 // Start implements source.TypedSource. It does not block. After Stop it does
 // nothing. The error is that of an invalid kind or selector, an
 // [*clustercache.OptionError], or [clustercache.ErrClosed].
-func (s *Source[request, mapFunc]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
+func (s *Source[request, mapFunc]) Start(
+	ctx context.Context, queue workqueue.TypedRateLimitingInterface[request],
+) error {
 	if s.config.Window < 0 {
 		return &clustercache.OptionError{Field: "Debounce", Err: errNegative}
 	}

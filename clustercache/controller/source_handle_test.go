@@ -26,14 +26,19 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		changes := []predicate.Predicate{predicate.GenerationChangedPredicate{}}
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: changes}, controller.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: changes},
+			controller.EnqueueObject)
 		s.TriggerAll() // before Start there is nothing to deliver
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		before := api.Total()
 		s.Trigger(fleettest.RequestFor("two"))
 		s.Trigger(fleettest.RequestFor("none"))
-		s.Trigger(controller.Request{Cluster: fleettest.Key("none"), GVK: fleettest.ConfigMap, ObjectKey: fleettest.RequestFor("one").ObjectKey})
+		s.Trigger(controller.Request{
+			Cluster:   fleettest.Key("none"),
+			GVK:       fleettest.ConfigMap,
+			ObjectKey: fleettest.RequestFor("one").ObjectKey,
+		})
 		require.Equal(t, []string{"(two)"}, q.Names())
 		s.TriggerAll()
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
@@ -54,7 +59,8 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 
 		// A predicate may reject triggered objects, independently of changes.
 		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
-		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: never}, controller.EnqueueObject)
+		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: never},
+			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.TriggerAll()
@@ -66,7 +72,10 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}, controller.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{
+			Kinds:          fleettest.ConfigMaps,
+			ResyncInterval: time.Hour,
+		}, controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		before := api.Count("stream /api/v1/configmaps")
@@ -84,7 +93,8 @@ func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, controller.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+			controller.EnqueueObject)
 		c := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []controller.Request {
 			return []controller.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		})
@@ -97,7 +107,8 @@ func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Empty(t, q.Names(), "a pause before Start holds from the first event on")
-		require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.RequestFor("three").ObjectKey, fleettest.ConfigMaps[0].DeepCopyObject().(client.Object), clustercache.CacheOnly))
+		require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.RequestFor("three").ObjectKey,
+			fleettest.ConfigMaps[0].DeepCopyObject().(client.Object), clustercache.CacheOnly))
 		before := api.Total()
 		s.Continue()
 		c.Continue()
@@ -130,14 +141,18 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 					late.Store(true)
 				}
 			}
-			feed := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
-				check()
-				return true
-			})}}
-			s := controller.ObjectSource(cc, feed, func(context.Context, client.ObjectKey, client.Object) []controller.Request {
+			feed := clustercache.ObjectSelection{
+				Kinds: fleettest.ConfigMaps,
+				Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
+					check()
+					return true
+				})},
+			}
+			mapping := func(context.Context, client.ObjectKey, client.Object) []controller.Request {
 				check()
 				return nil
-			})
+			}
+			s := controller.ObjectSource(cc, feed, mapping)
 			c := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
 				check()
 				return nil
@@ -176,11 +191,12 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 		var c *controller.TypedClusterSource[controller.Request]
 		calls := 0
 		var errs []error
-		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, func(context.Context, client.ObjectKey, client.Object) []controller.Request {
+		closing := func(context.Context, client.ObjectKey, client.Object) []controller.Request {
 			calls++
 			errs = append(errs, s.Close(context.Background()))
 			return nil
-		})
+		}
+		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, closing)
 		c = controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
 			errs = append(errs, c.Close(context.Background()))
 			return nil
@@ -218,7 +234,8 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		first, second := &fleettest.Queue[controller.Request]{}, &fleettest.Queue[controller.Request]{}
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true}, controller.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
+			controller.EnqueueObject)
 		ctx, end := context.WithCancel(t.Context())
 		require.NoError(t, s.Start(ctx, first))
 		require.NoError(t, s.Start(t.Context(), second))
@@ -251,7 +268,11 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
 		for i := range 2000 {
 			ctx, cancel := context.WithCancel(t.Context())
-			s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true, ResyncInterval: time.Hour}, controller.EnqueueObject)
+			s := controller.ObjectSource(cc, clustercache.ObjectSelection{
+				Kinds:          fleettest.ConfigMaps,
+				Watch:          true,
+				ResyncInterval: time.Hour,
+			}, controller.EnqueueObject)
 			var racers sync.WaitGroup
 			racers.Go(func() {
 				if i%2 == 0 {
@@ -281,7 +302,8 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 func TestMappingCanBeSwappedWhileTheSourceRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, controller.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.SetMapping(func(context.Context, client.ObjectKey, client.Object) []controller.Request {

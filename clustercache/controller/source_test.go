@@ -119,9 +119,12 @@ func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		f := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
-			Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour,
-			Clusters:   func(c client.ObjectKey) bool { return c == fleettest.Key("a") },
-			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()["app"] == "x" })},
+			Kinds:          fleettest.ConfigMaps,
+			ResyncInterval: time.Hour,
+			Clusters:       func(c client.ObjectKey) bool { return c == fleettest.Key("a") },
+			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
+				return o.GetLabels()["app"] == "x"
+			})},
 		})
 		synctest.Wait()
 		api.Put("two", "3", map[string]any{"app": "y"})
@@ -153,8 +156,10 @@ func TestSourcesNameThemselvesInLogs(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	for want, feed := range map[string]clustercache.ObjectSelection{
-		"fleetcache object source":                             {Watch: true},
-		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap)}},
+		"fleetcache object source": {Watch: true},
+		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{
+			&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap),
+		}},
 	} {
 		require.Equal(t, want, controller.ObjectSource(cc, feed, controller.EnqueueObject).String())
 	}
@@ -180,10 +185,13 @@ func TestFeedNamesWhatCannotBe(t *testing.T) {
 			require.ErrorAs(t, controller.ObjectSource(cc, spec, controller.EnqueueObject).Start(t.Context(), q),
 				&e)
 		}
-		for field, o := range map[string]controller.ObjectSourceOptions{"Representation": {Representation: 9}, "Debounce": {Debounce: -1},
-			"MaxDelay": {MaxDelay: -1}} {
-			e, ok := errors.AsType[*clustercache.OptionError](controller.ObjectSource(cc, clustercache.ObjectSelection{},
-				controller.EnqueueObject, o).Start(t.Context(), q))
+		for field, o := range map[string]controller.ObjectSourceOptions{
+			"Representation": {Representation: 9},
+			"Debounce":       {Debounce: -1},
+			"MaxDelay":       {MaxDelay: -1},
+		} {
+			s := controller.ObjectSource(cc, clustercache.ObjectSelection{}, controller.EnqueueObject, o)
+			e, ok := errors.AsType[*clustercache.OptionError](s.Start(t.Context(), q))
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
 		}

@@ -69,7 +69,9 @@ func (c *remoteCache) reads() clustercache.ReadMode {
 }
 
 // Get implements client.Reader.
-func (c *remoteCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (c *remoteCache) Get(
+	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
+) error {
 	if err := known(c.cc, c.key); err != nil {
 		return err
 	}
@@ -110,7 +112,9 @@ func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.List
 
 // listIndexed reads only from the cache. If necessary it waits for the kind's
 // first list, but not for a cluster to be connected.
-func (c *remoteCache) listIndexed(ctx context.Context, gvk schema.GroupVersionKind, list client.ObjectList, opts []client.ListOption) error {
+func (c *remoteCache) listIndexed(
+	ctx context.Context, gvk schema.GroupVersionKind, list client.ObjectList, opts []client.ListOption,
+) error {
 	opts = append([]client.ListOption{clustercache.CacheOnly}, opts...)
 	if c.reads() == clustercache.AutoWatch {
 		if _, _, err := c.cc.WatchAndRead(ctx, c.key, gvk); err != nil {
@@ -146,7 +150,9 @@ func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKin
 // GetInformer implements cache.Informers. It returns at once, whatever the
 // state of the cluster, and whether or not the cluster serves the kind. With
 // the option BlockUntilSynced(true) it waits for the first list, or for ctx.
-func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (c *remoteCache) GetInformer(
+	ctx context.Context, obj client.Object, opts ...cache.InformerGetOption,
+) (cache.Informer, error) {
 	f, err := representationOf(obj, c.cc.Options().Scheme)
 	if err != nil {
 		return nil, c.fail("get informer", f.gvk, err)
@@ -155,7 +161,9 @@ func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts .
 }
 
 // GetInformerForKind implements cache.Informers. It works like GetInformer.
-func (c *remoteCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (c *remoteCache) GetInformerForKind(
+	ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption,
+) (cache.Informer, error) {
 	obj, err := c.cc.Options().Scheme.New(gvk)
 	if err != nil {
 		return nil, c.fail("get informer", gvk, err)
@@ -171,7 +179,9 @@ func (c *remoteCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVe
 	return c.getInformer(ctx, f, opts)
 }
 
-func (c *remoteCache) getInformer(ctx context.Context, f representation, opts []cache.InformerGetOption) (cache.Informer, error) {
+func (c *remoteCache) getInformer(
+	ctx context.Context, f representation, opts []cache.InformerGetOption,
+) (cache.Informer, error) {
 	o := cache.InformerGetOptions{}
 	for _, opt := range opts {
 		opt(&o)

@@ -49,7 +49,8 @@ func newRemote(s *Clusters, key client.ObjectKey) (*remote, error) {
 			o.Client.Cache = &client.CacheOptions{Unstructured: true}
 		}
 	}
-	if r.Cluster, err = cluster.New(config, append(append([]cluster.Option{}, s.options.ClusterOptions...), ours)...); err != nil {
+	options := append(append([]cluster.Option{}, s.options.ClusterOptions...), ours)
+	if r.Cluster, err = cluster.New(config, options...); err != nil {
 		return nil, err
 	}
 	return r, nil

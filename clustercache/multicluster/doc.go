@@ -29,7 +29,8 @@
 // A program that uses multicluster-runtime passes this provider to its manager
 // in place of another:
 //
-//	p := multicluster.NewProvider[mc.ClusterName, mc.Aware](clusters, multicluster.ProviderOptions{NotFound: mc.ErrClusterNotFound})
+//	p := multicluster.NewProvider[mc.ClusterName, mc.Aware](clusters,
+//		multicluster.ProviderOptions{NotFound: mc.ErrClusterNotFound})
 //	mgr, err := mcmanager.New(config, p, mcmanager.Options{})
 //	err = mgr.GetLocalManager().Add(cc)
 //

@@ -36,7 +36,7 @@ func isUnknown(err error) bool { return errors.Is(err, clustercache.ErrUnknownCl
 // calls begin, end and wait.
 type engagements[N ~string] struct {
 	s       *Clusters
-	ctx     context.Context //nolint:containedctx // that of Start: the parent of every engagement's, and never another engagement's
+	ctx     context.Context //nolint:containedctx // Start's: parent of every engagement's, never one of them
 	engage  func(context.Context, N, cluster.Cluster) error
 	running map[client.ObjectKey]*engagement
 	ending  map[client.ObjectKey]*engagement // those of running that are over, but had not ended at the last check
@@ -52,7 +52,9 @@ type engagement struct {
 	over   bool          // canceled, and kept until it has ended, so that its successor waits for it
 }
 
-func newEngagements[N ~string](ctx context.Context, s *Clusters, engage func(context.Context, N, cluster.Cluster) error) *engagements[N] {
+func newEngagements[N ~string](
+	ctx context.Context, s *Clusters, engage func(context.Context, N, cluster.Cluster) error,
+) *engagements[N] {
 	return &engagements[N]{
 		s:       s,
 		ctx:     ctx,
@@ -71,7 +73,8 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 		return
 	}
 	if holder, taken := e.names[name]; taken && holder != key {
-		e.s.options.Logger.Error(nil, "Cluster has the name of another and is not engaged", "cluster", key.String(), "name", string(name))
+		e.s.options.Logger.Error(nil, "Cluster has the name of another and is not engaged", "cluster", key.String(),
+			"name", string(name))
 		return
 	}
 	r, err := e.s.remote(key)

@@ -60,8 +60,8 @@ func (h *handler) decode(o *informerpool.Object) client.Object {
 	}
 	out, err := h.representation.decode(o)
 	if err != nil {
-		h.log.Error(err, "Object cannot be decoded", "kind", h.representation.gvk.Kind, "type", h.representation.typ.String(),
-			"object", client.ObjectKeyFromObject(o).String())
+		h.log.Error(err, "Object cannot be decoded", "kind", h.representation.gvk.Kind,
+			"type", h.representation.typ.String(), "object", client.ObjectKeyFromObject(o).String())
 		return nil
 	}
 	return out

@@ -67,7 +67,8 @@ func (s *Clusters) indexesInAnotherRepresentation(x fieldIndex) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.indexes, func(old fieldIndex) bool {
-		return old.representation.gvk == x.representation.gvk && old.field == x.field && old.representation != x.representation
+		return old.representation.gvk == x.representation.gvk && old.field == x.field &&
+			old.representation != x.representation
 	})
 }
 

@@ -42,7 +42,9 @@ var _ cache.Informer = (*informer)(nil)
 // receives objects in the representation that the informer was requested for,
 // and may keep and change them; a slow handler receives only the newest states,
 // and delays no other handler.
-func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i *informer) AddEventHandler(
+	h toolscache.ResourceEventHandler,
+) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{})
 }
 
@@ -116,13 +118,17 @@ func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegi
 // namespace. The functions receive objects in the informer's representation.
 func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 	for name, index := range indexers {
-		err := i.c.index(fieldIndex{representation: i.representation, field: name, values: func(o client.Object) []string {
-			values, err := index(o)
-			if err != nil {
-				return nil
-			}
-			return values
-		}})
+		err := i.c.index(fieldIndex{
+			representation: i.representation,
+			field:          name,
+			values: func(o client.Object) []string {
+				values, err := index(o)
+				if err != nil {
+					return nil
+				}
+				return values
+			},
+		})
 		if err != nil {
 			return err
 		}

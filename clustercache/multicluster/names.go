@@ -47,9 +47,11 @@ type NameError struct {
 func (e *NameError) Error() string {
 	switch {
 	case e.Back != "":
-		return fmt.Sprintf("the name %q leads to cluster %q, which Names.Name calls %q", e.Name, e.Cluster.String(), e.Back)
+		return fmt.Sprintf("the name %q leads to cluster %q, which Names.Name calls %q",
+			e.Name, e.Cluster.String(), e.Back)
 	case e.Found != client.ObjectKey{}:
-		return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for cluster %q", e.Cluster.String(), e.Name, e.Found.String())
+		return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for cluster %q",
+			e.Cluster.String(), e.Name, e.Found.String())
 	}
 
 	return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for none", e.Cluster.String(), e.Name)
@@ -132,7 +134,9 @@ func unescaped(text string) (client.ObjectKey, bool) {
 // plainPair reports whether namespace/name is read as such. An ARN has a slash,
 // too, but no namespace before it.
 func plainPair(namespace, name string) bool {
-	return namespace != "" && name != "" && !strings.Contains(name, "/") && !strings.ContainsFunc(namespace, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._", r)
-	})
+	return namespace != "" && name != "" && !strings.Contains(name, "/") &&
+		!strings.ContainsFunc(namespace, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
+				!strings.ContainsRune("-._", r)
+		})
 }

@@ -120,7 +120,9 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 
 // IndexField indexes a field in every present and future cluster. See
 // [Clusters.IndexField].
-func (p *Provider[N, A]) IndexField(ctx context.Context, obj client.Object, field string, values client.IndexerFunc) error {
+func (p *Provider[N, A]) IndexField(
+	ctx context.Context, obj client.Object, field string, values client.IndexerFunc,
+) error {
 	return p.s.IndexField(ctx, obj, field, values)
 }
 
@@ -162,7 +164,8 @@ func (p *Provider[N, A]) Start(ctx context.Context, aware A) error {
 // stopTimeout bounds how long the end waits for functions of the user.
 const stopTimeout = time.Second
 
-var errStillRunning = errors.New("a provider's Aware.Engage, ProviderOptions.Clusters or Names is still running at the end")
+var errStillRunning = errors.New("a provider's Aware.Engage, ProviderOptions.Clusters or Names " +
+	"is still running at the end")
 
 // run engages until ctx ends.
 func (p *Provider[N, A]) run(ctx context.Context, aware A) {
@@ -186,13 +189,16 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 		}
 	}
 
-	<-ctx.Done() // the caller of Start takes its return for the end of all clusters, even if only the ClusterCache ended
+	// The caller of Start takes its return for the end of all clusters, even if
+	// only the ClusterCache ended.
+	<-ctx.Done()
 }
 
 // callable reports whether a cluster's name leads back to it. If not, Get could
 // not return the engaged cluster; that is logged once.
 func (p *Provider[N, A]) callable(key client.ObjectKey, name N, misnamed map[client.ObjectKey]struct{}) bool {
-	err := p.s.cc.Protect("Names.Key", func() error { return p.o.Names.check(key, string(name)) }, "cluster", key.String())
+	err := p.s.cc.Protect("Names.Key", func() error { return p.o.Names.check(key, string(name)) },
+		"cluster", key.String())
 	if err == nil {
 		return true
 	}
@@ -229,7 +235,8 @@ func unusable(cc *clustercache.ClusterCache, key client.ObjectKey) error {
 	}
 
 	switch s.Reason {
-	case clustercache.ReasonNoAccess, clustercache.ReasonClusterNotFound, clustercache.ReasonBadAccess, clustercache.ReasonRefused:
+	case clustercache.ReasonNoAccess, clustercache.ReasonClusterNotFound,
+		clustercache.ReasonBadAccess, clustercache.ReasonRefused:
 		return &unusableError{s.LastError}
 	}
 	return nil

@@ -50,7 +50,11 @@ var (
 // NewRegistrar returns a registrar that knows no clusters. It does no I/O and
 // starts nothing.
 func NewRegistrar[N ~string](names Names) *Registrar[N] {
-	return &Registrar[N]{names: names.withDefaults(), adopted: map[client.ObjectKey]*adoption{}, listeners: map[*listener]struct{}{}}
+	return &Registrar[N]{
+		names:     names.withDefaults(),
+		adopted:   map[client.ObjectKey]*adoption{},
+		listeners: map[*listener]struct{}{},
+	}
 }
 
 // Start blocks until ctx ends. It makes the registrar a runnable, and does

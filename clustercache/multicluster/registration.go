@@ -30,7 +30,13 @@ type registration struct {
 var _ toolscache.ResourceEventHandlerRegistration = (*registration)(nil)
 
 func newRegistration(i *informer) *registration {
-	return &registration{i: i, checker: &syncChecker{name: "fleetcache handler of " + i.representation.gvk.String(), done: make(chan struct{})}}
+	return &registration{
+		i: i,
+		checker: &syncChecker{
+			name: "fleetcache handler of " + i.representation.gvk.String(),
+			done: make(chan struct{}),
+		},
+	}
 }
 
 // connect acquires the watch.

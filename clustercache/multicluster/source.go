@@ -69,7 +69,8 @@ func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource
 	selection := s.selection
 	selection.Clusters = func(cluster client.ObjectKey) bool { return cluster == key }
 
-	return controller.ObjectSource(s.cc, selection, func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
+	mapping := func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
 		return s.mapping(ctx, name, obj)
-	}), true, nil
+	}
+	return controller.ObjectSource(s.cc, selection, mapping), true, nil
 }

@@ -56,7 +56,9 @@ func (c Change) Has(changes Change) bool { return c&changes == changes }
 // String lists the changed parts.
 func (c Change) String() string {
 	var out []string
-	for i, name := range [digest.PartCount]string{"token", "client certificate", "trust", "endpoint", "proxy", "other"} {
+	for i, name := range [digest.PartCount]string{
+		"token", "client certificate", "trust", "endpoint", "proxy", "other",
+	} {
 		if c.Has(1 << i) {
 			out = append(out, name)
 		}

@@ -109,7 +109,9 @@ func only(data map[string][]byte, key string) map[string][]byte {
 
 // withRequirement adds a requirement on a label to a selector, which may be
 // nil.
-func withRequirement(selector labels.Selector, key string, op selection.Operator, values ...string) (labels.Selector, error) {
+func withRequirement(
+	selector labels.Selector, key string, op selection.Operator, values ...string,
+) (labels.Selector, error) {
 	if selector == nil {
 		selector = labels.Everything()
 	}

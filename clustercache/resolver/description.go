@@ -209,7 +209,8 @@ func (d description) plugin(allow Allow, config *rest.Config) error {
 func (d description) canRun() error {
 	for _, env := range d.exec.Env {
 		if env.Name == "" || strings.ContainsAny(env.Name, "=\x00") || strings.Contains(env.Value, "\x00") {
-			return invalid(d.fields.exec+".env", "has a variable without a name, or with characters that no variable has")
+			return invalid(d.fields.exec+".env",
+				"has a variable without a name, or with characters that no variable has")
 		}
 	}
 	if slices.ContainsFunc(d.exec.Args, func(arg string) bool { return strings.Contains(arg, "\x00") }) {

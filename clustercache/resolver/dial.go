@@ -163,7 +163,8 @@ func (h *hubAddresses) check(ctx context.Context, target netip.AddrPort) error {
 		return err
 	}
 	if slices.Contains(h.fixed, target) || slices.Contains(looked, target) {
-		return refused("address "+target.Addr().String(), "is the hub's own API server, which DialPolicy.AllowHub would permit")
+		return refused("address "+target.Addr().String(),
+			"is the hub's own API server, which DialPolicy.AllowHub would permit")
 	}
 	return nil
 }
@@ -201,7 +202,8 @@ func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.at.IsZero() {
-		return nil, fmt.Errorf("looking up the hub's own address, which must not be dialled: %w", cmp.Or(h.err, errHubUnknown))
+		return nil, fmt.Errorf("looking up the hub's own address, which must not be dialled: %w",
+			cmp.Or(h.err, errHubUnknown))
 	}
 	return h.resolved, nil
 }

@@ -22,29 +22,31 @@
 //
 // # Which resolver fits
 //
-//	system                  resolver                key of a cluster      where the access is
-//	Cluster API, Rancher    ClusterAPI              namespace/name        Secret <name>-kubeconfig, key value, label
-//	                                                                      cluster.x-k8s.io/cluster-name=<name>
-//	Flux                    Flux                    the object's          spec.kubeConfig: secretRef (given key, or value,
-//	                                                namespace/name        value.yaml), or configMapRef (address, ca.crt)
-//	Argo CD                 ArgoCD                  Secret's name         Secrets argocd.argoproj.io/secret-type=cluster,
-//	                                                                      keys server, config
-//	multicluster-runtime    MulticlusterRuntime     Secret's name         Secrets sigs.k8s.io/multicluster-runtime-
-//	                                                                      kubeconfig=true, key kubeconfig
-//	Istio                   Istio                   key in the Secret     Secrets istio/multiCluster=true, every key
-//	Open Cluster Management OCM                     ManagedCluster's name Secret of a ManagedServiceAccount: token, ca.crt;
-//	                                                                      URL from the ManagedCluster
-//	Karmada                 Karmada                 Cluster's name        spec.apiEndpoint, spec.secretRef: token, caBundle
-//	Linkerd                 Secrets, with Type      own ID                type mirror.linkerd.io/remote-kubeconfig,
-//	                        and ID                                        key kubeconfig
-//	Sveltos                 Secrets, with           namespace/name        Secret <name>-sveltos-kubeconfig, key
-//	                        NameSuffix and Keys                           re-kubeconfig or kubeconfig
-//	Gloo, Kueue, vcluster   Secrets, with Type,     namespace/name        key kubeconfig, or config
+//	system                  resolver              key of a cluster      where the access is
+//	Cluster API, Rancher    ClusterAPI            namespace/name        Secret <name>-kubeconfig, key value, label
+//	                                                                    cluster.x-k8s.io/cluster-name=<name>
+//	Flux                    Flux                  the object's          spec.kubeConfig: secretRef (given key, or
+//	                                              namespace/name        value, value.yaml), or configMapRef (address,
+//	                                                                    ca.crt)
+//	Argo CD                 ArgoCD                Secret's name         Secrets argocd.argoproj.io/secret-type=cluster
+//	                                                                    with keys server, config
+//	multicluster-runtime    MulticlusterRuntime   Secret's name         Secrets sigs.k8s.io/multicluster-runtime-
+//	                                                                    kubeconfig=true, key kubeconfig
+//	Istio                   Istio                 key in the Secret     Secrets istio/multiCluster=true, every key
+//	Open Cluster Management OCM                   ManagedCluster's name Secret of a ManagedServiceAccount: token,
+//	                                                                    ca.crt; URL from the ManagedCluster
+//	Karmada                 Karmada               Cluster's name        spec.apiEndpoint, spec.secretRef: token,
+//	                                                                    caBundle
+//	Linkerd                 Secrets, with Type    own ID                type mirror.linkerd.io/remote-kubeconfig,
+//	                        and ID                                      key kubeconfig
+//	Sveltos                 Secrets, with         namespace/name        Secret <name>-sveltos-kubeconfig, key
+//	                        NameSuffix and Keys                         re-kubeconfig or kubeconfig
+//	Gloo, Kueue, vcluster   Secrets, with Type,   namespace/name        key kubeconfig, or config
 //	                        Namespace or Selector
-//	token Secrets           ServiceAccounts         namespace/name        keys token, ca.crt; URL from a function
-//	kubeconfig files        Files                   <path>+<context>      files and directories
-//	a Pod's own cluster     InCluster               zero key              the Pod's service account
-//	the operator's code     Static, Func            any                   a rest.Config
+//	token Secrets           ServiceAccounts       namespace/name        keys token, ca.crt; URL from a function
+//	kubeconfig files        Files                 <path>+<context>      files and directories
+//	a Pod's own cluster     InCluster             zero key              the Pod's service account
+//	the operator's code     Static, Func          any                   a rest.Config
 //
 // Where a convention has several objects for one cluster, the oldest one holds
 // it, so that a cluster cannot be taken over by writing another object.

@@ -124,7 +124,9 @@ func newHubResolver(hub client.WithWatch, c convention, options HubOptions) (*Hu
 //	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
 //
 // It does no I/O. The errors are those of the client and of the convention.
-func InHub[O any](config *rest.Config, convention func(client.WithWatch, O) (*HubResolver, error), options O) (*HubResolver, error) {
+func InHub[O any](
+	config *rest.Config, convention func(client.WithWatch, O) (*HubResolver, error), options O,
+) (*HubResolver, error) {
 	hub, err := client.NewWithWatch(config, client.Options{})
 	if err != nil {
 		return nil, err

@@ -69,7 +69,8 @@ func (w *listWatch) run(ctx context.Context) {
 			continue
 		}
 		// Only the first failure in a row is logged at level 0.
-		w.logger.V(min(failures, 1)).Info("cannot follow objects of the hub, will retry", "kind", w.kind.gvk.Kind, "error", err.Error())
+		w.logger.V(min(failures, 1)).Info("cannot follow objects of the hub, will retry",
+			"kind", w.kind.gvk.Kind, "error", err.Error())
 		failures++
 		sleep(ctx, backoff.Step())
 	}
@@ -227,7 +228,8 @@ func (w *listWatch) follow(ctx context.Context, stream watch.Interface, version 
 
 // resumeAfter returns "" if a new list is needed after err.
 func resumeAfter(version string, err error) string {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsInvalid(err) {
 		return ""
 	}
 	return version

@@ -30,7 +30,9 @@ func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error)
 
 // build makes the answer for a cluster from its primary object and the results
 // of get.
-func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (access Access, err error) {
+func (h *HubResolver) build(
+	cluster Cluster, primary found, get func(ObjectRef) (any, error),
+) (access Access, err error) {
 	// Decode and similar functions are the user's, and receive secrets.
 	failed := callback.ApartSecret("a function of the resolver's options", func() error {
 		access, err = h.buildUnprotected(cluster, primary, get)
@@ -42,7 +44,9 @@ func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) 
 	return access, err
 }
 
-func (h *HubResolver) buildUnprotected(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (Access, error) {
+func (h *HubResolver) buildUnprotected(
+	cluster Cluster, primary found, get func(ObjectRef) (any, error),
+) (Access, error) {
 	if err := cmp.Or(primary.nameless(cluster), primary.failed); err != nil {
 		return Access{}, fail(cluster, primary.ref, err)
 	}
@@ -155,7 +159,8 @@ func (h *HubResolver) primary(object client.Object) (found, bool) {
 	}
 
 	if out.failed != nil {
-		callback.Log(h.options.Logger, out.failed, "Nothing says which cluster an object stands for", "object", out.ref.String())
+		callback.Log(h.options.Logger, out.failed, "Nothing says which cluster an object stands for",
+			"object", out.ref.String())
 		out.standIn, out.unnamed = client.ObjectKeyFromObject(object), out.failed
 		out.clusters = []Cluster{out.standIn}
 	}

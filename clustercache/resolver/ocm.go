@@ -27,7 +27,11 @@ type OCMOptions struct {
 	Endpoint func(cluster Cluster) (Endpoint, error)
 }
 
-var managedClusterGVK = schema.GroupVersionKind{Group: "cluster.open-cluster-management.io", Version: "v1", Kind: "ManagedCluster"}
+var managedClusterGVK = schema.GroupVersionKind{
+	Group:   "cluster.open-cluster-management.io",
+	Version: "v1",
+	Kind:    "ManagedCluster",
+}
 
 // OCM resolves the clusters of an Open Cluster Management hub with the tokens
 // of a ManagedServiceAccount: the cluster has the ManagedCluster's name, and no

@@ -113,7 +113,8 @@ func MulticlusterRuntime(hub client.WithWatch, options HubOptions) (*HubResolver
 	if options.Namespace == "" {
 		return nil, errors.New("resolver: MulticlusterRuntime needs a Namespace")
 	}
-	selector, err := withRequirement(options.Selector, "sigs.k8s.io/multicluster-runtime-kubeconfig", selection.Equals, "true")
+	selector, err := withRequirement(options.Selector,
+		"sigs.k8s.io/multicluster-runtime-kubeconfig", selection.Equals, "true")
 	if err != nil {
 		return nil, err
 	}

@@ -20,14 +20,14 @@
 //
 // # How it works
 //
-// Clusters are hashed into slots, 256 by default. Each replica renews a Lease of
-// its own every 2 s, and that is all that is written in steady state, whatever
-// the number of clusters. Each slot has a Lease too, which is written only when
-// the slot changes hands. All replicas compute from the same Leases who should
-// have which slot: slots stay where they are as long as the numbers of clusters
-// deviate by less than 10 % from the mean. An owner that should give up a slot
-// drains it, and releases it to its heir, which sees that by its watch. On
-// shutdown a replica does this for all its slots.
+// Clusters are hashed into slots, 256 by default. Each replica renews a Lease
+// of its own every 2 s, and that is all that is written in steady state,
+// whatever the number of clusters. Each slot has a Lease too, which is written
+// only when the slot changes hands. All replicas compute from the same Leases
+// who should have which slot: slots stay where they are as long as the numbers
+// of clusters deviate by less than 10 % from the mean. An owner that should
+// give up a slot drains it, and releases it to its heir, which sees that by its
+// watch. On shutdown a replica does this for all its slots.
 //
 // A replica stops being an owner 10 s after it sent the last renewal that
 // succeeded. Others take it for dead once they have seen no renewal for 15 s,
@@ -61,8 +61,8 @@
 //
 // A write that was sent before the ownership ended may be executed after it, if
 // the network or the cluster delays it, or if the process is stopped between
-// the check and the system call. [Sharding.Context] bounds this: the deadline of
-// a write is the end of the ownership as known when it was sent, and another
+// the check and the system call. [Sharding.Context] bounds this: the deadline
+// of a write is the end of the ownership as known when it was sent, and another
 // replica takes over from one that is dead some 5 s later. Where even that is
 // too much, write the token into the object, and compare it there.
 //
@@ -71,6 +71,6 @@
 //
 // # Leader election
 //
-// A group needs no leader election. What has to happen once for all clusters can
-// use [Sharding.Owns] with a key of its own: any key has exactly one owner.
+// A group needs no leader election. What has to happen once for all clusters
+// can use [Sharding.Owns] with a key of its own: any key has exactly one owner.
 package sharding

@@ -20,7 +20,8 @@ import (
 // Labels and annotations of the Leases.
 const (
 	prefix = "fleetcache.github.io/"
-	// groupLabel selects the Leases of a group; roleLabel says what each is for.
+	// groupLabel selects the Leases of a group; roleLabel says what each is
+	// for.
 	groupLabel = prefix + "sharding"
 	roleLabel  = prefix + "sharding-role"
 

@@ -198,8 +198,8 @@ func TestContextOfAWriteEndsWithTheOwnership(t *testing.T) {
 	})
 }
 
-// TestOwnershipEndsByTheClockAlone has a Start that does not run: the process was
-// stopped, and its other goroutines continue first.
+// TestOwnershipEndsByTheClockAlone has a Start that does not run: the process
+// was stopped, and its other goroutines continue first.
 func TestOwnershipEndsByTheClockAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 1)

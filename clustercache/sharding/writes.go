@@ -16,7 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
 )
 
-// writers is how many writes to slots run at once. Those to members do not wait.
+// writers is how many writes to slots run at once. Those to members do not
+// wait.
 const writers = 8
 
 // send carries out a write, and reports its result to the replica.

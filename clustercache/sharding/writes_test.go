@@ -16,8 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// TestWritesAreConditional is what the protocol's safety rests on: a write whose
-// condition is not met is refused, by real and by fake API servers.
+// TestWritesAreConditional is what the protocol's safety rests on: a write
+// whose condition is not met is refused, by real and by fake API servers.
 func TestWritesAreConditional(t *testing.T) {
 	server := fakeapi.New(fakeapi.Options{})
 	for name, config := range map[string]*rest.Config{

@@ -20,7 +20,9 @@ import (
 
 // Factory passes the events of a resource of one cluster to a handler, until
 // ctx ends.
-func Factory(ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler) error {
+func Factory(
+	ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler,
+) error {
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c, 0)
 	if _, err := factory.ForResource(resource).Informer().AddEventHandler(h); err != nil {
 		return err
@@ -33,7 +35,9 @@ func Factory(ctx context.Context, c dynamic.Interface, resource schema.GroupVers
 }
 
 // Pooled does the same with a pool of informers.
-func Pooled(ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler) error {
+func Pooled(
+	ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler,
+) error {
 	clients := func(types.NamespacedName) (dynamic.Interface, error) { return c, nil }
 	pool, err := informerpool.New(informerpool.Options{Source: informerpool.FromDynamic(clients)})
 	if err != nil {
@@ -55,7 +59,10 @@ func Pooled(ctx context.Context, c dynamic.Interface, resource schema.GroupVersi
 
 // Watched does the same in any cluster of a cache. The handler receives fewer
 // events: none while the cluster is unreachable, then only the changes.
-func Watched(ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind schema.GroupVersionKind, h cache.ResourceEventHandler) error {
+func Watched(
+	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind schema.GroupVersionKind,
+	h cache.ResourceEventHandler,
+) error {
 	watch, err := cc.Watch(ctx, cluster, clustercache.Kind(kind))
 	if err != nil {
 		return err

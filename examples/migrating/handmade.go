@@ -70,7 +70,9 @@ func Shared(mgr ctrl.Manager, remotes map[client.ObjectKey]*rest.Config, seen Se
 		return err
 	}
 	_, err = controller.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).
-		Build(reconcile.TypedFunc[controller.Request](func(ctx context.Context, r controller.Request) (reconcile.Result, error) {
+		Build(reconcile.TypedFunc[controller.Request](func(
+			ctx context.Context, r controller.Request,
+		) (reconcile.Result, error) {
 			configMap := &corev1.ConfigMap{}
 			if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, configMap); err != nil {
 				return reconcile.Result{}, client.IgnoreNotFound(err)

@@ -27,6 +27,7 @@ func NewProvider(config *rest.Config, namespace string) (*clustercache.ClusterCa
 		return nil, nil, err
 	}
 	clusters := multicluster.New(cc, multicluster.Options{})
-	provider := multicluster.NewProvider[mc.ClusterName, mc.Aware](clusters, multicluster.ProviderOptions{NotFound: mc.ErrClusterNotFound})
+	provider := multicluster.NewProvider[mc.ClusterName, mc.Aware](clusters,
+		multicluster.ProviderOptions{NotFound: mc.ErrClusterNotFound})
 	return cc, provider, nil
 }

@@ -26,7 +26,8 @@ func (s *localStory) arrive(ctx context.Context) error {
 			status, err := s.clusters().Status(r.key)
 			objects, _, _ := s.journal.counts(r.key)
 			if err != nil || status.Phase != clustercache.PhaseReady || status.Synced != 2 || objects != 5 {
-				return fmt.Errorf("phase %q, %d informers synced, %d objects, %w", status.Phase, status.Synced, objects, errors.Join(err, status.LastError))
+				return fmt.Errorf("phase %q, %d informers synced, %d objects, %w",
+					status.Phase, status.Synced, objects, errors.Join(err, status.LastError))
 			}
 			return nil
 		})
@@ -46,7 +47,8 @@ func (s *localStory) arrive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.expect(asked == traffic{lists: 2, watches: 2}, r.Name()+" was asked for one list and one watch of each kind",
+		if err := s.expect(asked == traffic{lists: 2, watches: 2},
+			r.Name()+" was asked for one list and one watch of each kind",
 			"its audit log has "+asked.String()); err != nil {
 			return err
 		}
@@ -81,11 +83,14 @@ func (s *localStory) change(ctx context.Context) error {
 	read, origin := &corev1.ConfigMap{}, clustercache.Origin{}
 	begin = time.Now()
 	err = s.clusters().Reader(s.east.key).Get(ctx, colors, read, &origin)
-	if err := s.expect(err == nil && read.Data["door"] == "green" && origin.Cached, "a read of east answers the new state, from the cache",
-		fmt.Sprintf("door %q, cached %t, error %v, took %s", read.Data["door"], origin.Cached, err, brief(time.Since(begin)))); err != nil {
+	if err := s.expect(err == nil && read.Data["door"] == "green" && origin.Cached,
+		"a read of east answers the new state, from the cache",
+		fmt.Sprintf("door %q, cached %t, error %v, took %s",
+			read.Data["door"], origin.Cached, err, brief(time.Since(begin)))); err != nil {
 		return err
 	}
-	gone := s.clusters().Reader(s.west.key).Get(ctx, client.ObjectKey{Namespace: demoNamespace, Name: "valve"}, widget("", 0))
+	gone := s.clusters().Reader(s.west.key).Get(ctx, client.ObjectKey{Namespace: demoNamespace, Name: "valve"},
+		widget("", 0))
 	return s.expect(apierrors.IsNotFound(gone), "a read of the deleted Widget answers NotFound", fmt.Sprint(gone))
 }
 
@@ -97,7 +102,8 @@ func (s *localStory) paint(ctx context.Context, r *remote, color string) (time.D
 		return 0, err
 	}
 	_, err := s.await(ctx, patience, "the update of ConfigMap colors in "+r.Name()+" reconciled", func() error {
-		if seen := s.journal.look(r.ask(configMapKind, colors.Name)); seen == nil || content(seen) != fmt.Sprintf("{%q:%q}", "door", color) {
+		seen := s.journal.look(r.ask(configMapKind, colors.Name))
+		if seen == nil || content(seen) != fmt.Sprintf("{%q:%q}", "door", color) {
 			return errors.New("the reconciler has not seen it")
 		}
 		return nil
@@ -126,19 +132,23 @@ func (s *localStory) kill(ctx context.Context) error {
 	noticed := time.Since(killed)
 	s.out.say("a read of east: %v", refusal)
 	failed, typed := errors.AsType[*clustercache.ClusterError](refusal)
-	if err := s.expect(typed && failed.Cluster == s.east.key, "the error is a ClusterError of east, and errors.Is ErrNotConnected",
+	if err := s.expect(typed && failed.Cluster == s.east.key,
+		"the error is a ClusterError of east, and errors.Is ErrNotConnected",
 		fmt.Sprintf("%s after the kill", brief(noticed))); err != nil {
 		return err
 	}
 	slices.Sort(west)
 	slowest := west[len(west)-1]
-	if err := s.expect(slowest < probeTimeout, fmt.Sprintf("all %d reads of west meanwhile were answered from its cache", len(west)),
+	if err := s.expect(slowest < probeTimeout,
+		fmt.Sprintf("all %d reads of west meanwhile were answered from its cache", len(west)),
 		fmt.Sprintf("median %s, slowest %s", brief(west[len(west)/2]), brief(slowest))); err != nil {
 		return err
 	}
 	last := &corev1.ConfigMap{}
-	err = s.clusters().Reader(s.east.key).Get(ctx, colors, last, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
-	if err := s.expect(err == nil && last.Data["door"] == "green", "a read of east that accepts what is an hour old answers its last known state",
+	err = s.clusters().Reader(s.east.key).Get(ctx, colors, last, clustercache.CacheOnly,
+		clustercache.MaxStaleness(time.Hour))
+	if err := s.expect(err == nil && last.Data["door"] == "green",
+		"a read of east that accepts what is an hour old answers its last known state",
 		fmt.Sprintf("door %q, error %v", last.Data["door"], err)); err != nil {
 		return err
 	}
@@ -154,7 +164,8 @@ func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west 
 	defer tick.Stop()
 	for begin := time.Now(); ; {
 		at := time.Now()
-		if err := s.clusters().Reader(s.west.key).Get(ctx, colors, &corev1.ConfigMap{}, clustercache.CacheOnly); err != nil {
+		err := s.clusters().Reader(s.west.key).Get(ctx, colors, &corev1.ConfigMap{}, clustercache.CacheOnly)
+		if err != nil {
 			return nil, nil, &unmetError{expected: "reads of west answered while east is down", got: err.Error()}
 		}
 		west = append(west, time.Since(at))
@@ -163,9 +174,15 @@ func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west 
 		case errors.Is(refusal, clustercache.ErrNotConnected):
 			return refusal, west, nil
 		case refusal != nil:
-			return nil, nil, &unmetError{expected: "a read of the dead cluster to fail with ErrNotConnected", got: refusal.Error()}
+			return nil, nil, &unmetError{
+				expected: "a read of the dead cluster to fail with ErrNotConnected",
+				got:      refusal.Error(),
+			}
 		case time.Since(begin) > probeBound:
-			return nil, nil, &unmetError{expected: "reads of the dead cluster to fail within " + probeBound.String(), got: "an answer"}
+			return nil, nil, &unmetError{
+				expected: "reads of the dead cluster to fail within " + probeBound.String(),
+				got:      "an answer",
+			}
 		}
 		select {
 		case <-tick.C:

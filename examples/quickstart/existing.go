@@ -72,10 +72,12 @@ func load(path string, contexts []string) (map[client.ObjectKey]*rest.Config, er
 	configs := map[client.ObjectKey]*rest.Config{}
 	for _, name := range contexts {
 		if file.Contexts[name] == nil {
-			return nil, fmt.Errorf("%s has no context %q; it has %s", path, name, strings.Join(slices.Sorted(maps.Keys(file.Contexts)), ", "))
+			return nil, fmt.Errorf("%s has no context %q; it has %s",
+				path, name, strings.Join(slices.Sorted(maps.Keys(file.Contexts)), ", "))
 		}
 		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
-		config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+		config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+			&clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
 		if err != nil {
 			return nil, fmt.Errorf("context %q: %w", name, err)
 		}
@@ -149,7 +151,11 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 // the first of the clusters, if the definitions can be read and there is one.
 func (s *existingStory) customKind(ctx context.Context, clusters []client.ObjectKey) []schema.GroupVersionKind {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
+	list.SetGroupVersionKind(schema.GroupVersionKind{
+		Group:   "apiextensions.k8s.io",
+		Version: "v1",
+		Kind:    "CustomResourceDefinitionList",
+	})
 	// Definitions are not watched, so this read goes to the API server.
 	if err := s.clusters().Reader(clusters[0]).List(ctx, list, client.Limit(1)); err != nil {
 		s.out.say("definitions of custom kinds cannot be read, so ConfigMaps have to do: %v", err)
@@ -235,7 +241,8 @@ func (s *existingStory) refusals(ctx context.Context, contexts []string, connect
 			return err
 		}
 	}
-	if err := read(client.ObjectKey{Name: "no-such-context"}, &corev1.ConfigMapList{}, clustercache.ErrUnknownCluster); err != nil {
+	if err := read(client.ObjectKey{Name: "no-such-context"}, &corev1.ConfigMapList{},
+		clustercache.ErrUnknownCluster); err != nil {
 		return err
 	}
 	return read(connected[0], &corev1.PodList{}, clustercache.ErrNotWatched, clustercache.CacheOnly)

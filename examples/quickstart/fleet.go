@@ -50,7 +50,8 @@ type fleet struct {
 func startFleet(ctx context.Context, out *printer) (*fleet, error) {
 	done := out.working("starting three control planes, an etcd and a kube-apiserver each")
 	defer done()
-	env, err := testenv.Run(ctx, 3, testenv.WithNames("hub", "east", "west"), testenv.WithLog(func(line string) { out.say("%s", line) }))
+	env, err := testenv.Run(ctx, 3, testenv.WithNames("hub", "east", "west"),
+		testenv.WithLog(func(line string) { out.say("%s", line) }))
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,11 @@ func startFleet(ctx context.Context, out *printer) (*fleet, error) {
 		return nil, errors.Join(err, env.Stop())
 	}
 	return &fleet{
-		hub: hub, east: newRemote(east, east.Kubeconfig()), west: newRemote(west, road.Kubeconfig()), road: road, env: env,
+		hub:  hub,
+		east: newRemote(east, east.Kubeconfig()),
+		west: newRemote(west, road.Kubeconfig()),
+		road: road,
+		env:  env,
 	}, nil
 }
 
@@ -160,7 +165,8 @@ func (t traffic) String() string { return fmt.Sprintf("%d lists and %d watches",
 func (r *remote) traffic(resources ...string) (traffic, error) {
 	var t traffic
 	for _, resource := range resources {
-		requests, err := r.Requests(testenv.UserAgent(userAgent), testenv.Resource(resource), testenv.Verb("list", "watch"))
+		requests, err := r.Requests(testenv.UserAgent(userAgent), testenv.Resource(resource),
+			testenv.Verb("list", "watch"))
 		if err != nil {
 			return t, err
 		}

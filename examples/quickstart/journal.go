@@ -45,7 +45,12 @@ type seenCluster struct {
 }
 
 func newJournal(out *printer, contents bool) *journal {
-	return &journal{out: out, contents: contents, clusters: map[client.ObjectKey]*seenCluster{}, changed: make(chan struct{})}
+	return &journal{
+		out:      out,
+		contents: contents,
+		clusters: map[client.ObjectKey]*seenCluster{},
+		changed:  make(chan struct{}),
+	}
 }
 
 // report records an observation of a reconciliation. It is called by one
@@ -199,7 +204,9 @@ func (j *journal) totals() (reports, unchanged int) {
 func (j *journal) table(statuses []clustercache.Status, now time.Time) [][]string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	slices.SortFunc(statuses, func(a, b clustercache.Status) int { return strings.Compare(a.Cluster.String(), b.Cluster.String()) })
+	slices.SortFunc(statuses, func(a, b clustercache.Status) int {
+		return strings.Compare(a.Cluster.String(), b.Cluster.String())
+	})
 	rows := [][]string{{"CLUSTER", "PHASE", "INFORMERS", "OBJECTS", "LAST EVENT"}}
 	for _, s := range statuses {
 		c, last := j.clusterLocked(s.Cluster), "none"
@@ -207,7 +214,11 @@ func (j *journal) table(statuses []clustercache.Status, now time.Time) [][]strin
 			last = fmt.Sprintf("%s, %.1fs ago", c.lastEvent, now.Sub(c.lastTime).Seconds())
 		}
 		rows = append(rows, []string{
-			strings.TrimPrefix(s.Cluster.String(), "/"), string(s.Phase), fmt.Sprint(s.Informers), fmt.Sprint(s.Objects), last,
+			strings.TrimPrefix(s.Cluster.String(), "/"),
+			string(s.Phase),
+			fmt.Sprint(s.Informers),
+			fmt.Sprint(s.Objects),
+			last,
 		})
 	}
 	return rows

@@ -130,14 +130,17 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "use the clusters of this `file` and change nothing in them; needs -context")
-	flags.Func("context", "a `context` of the kubeconfig; can be repeated. The operator runs in the first one's cluster", func(name string) error {
-		if name == "" || slices.Contains(s.contexts, name) {
-			return errors.New("empty or given twice")
-		}
-		s.contexts = append(s.contexts, name)
-		return nil
-	})
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "",
+		"use the clusters of this `file` and change nothing in them; needs -context")
+	flags.Func("context",
+		"a `context` of the kubeconfig; can be repeated. The operator runs in the first one's cluster",
+		func(name string) error {
+			if name == "" || slices.Contains(s.contexts, name) {
+				return errors.New("empty or given twice")
+			}
+			s.contexts = append(s.contexts, name)
+			return nil
+		})
 	flags.BoolVar(&s.stay, "stay", false, "go on until interrupted")
 	flags.BoolVar(&s.verbose, "v", false, "show the logs of the library and of controller-runtime")
 	err := flags.Parse(args)

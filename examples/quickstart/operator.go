@@ -55,7 +55,10 @@ type operator struct {
 // newOperator returns an operator that runs in the hub, reads the clusters that
 // the resolver lists, and reconciles the objects that the selection selects in
 // them. It does no I/O.
-func newOperator(hub *rest.Config, clusters resolver.Resolver, selection clustercache.ObjectSelection, report func(observation), log logr.Logger) (*operator, error) {
+func newOperator(
+	hub *rest.Config, clusters resolver.Resolver, selection clustercache.ObjectSelection,
+	report func(observation), log logr.Logger,
+) (*operator, error) {
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{
 		Logger:  log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, // no port is opened
@@ -64,10 +67,17 @@ func newOperator(hub *rest.Config, clusters resolver.Resolver, selection cluster
 		return nil, err
 	}
 	cc, err := clustercache.New(clustercache.Options{
-		Resolver: clusters, Discover: true, Scheme: mgr.GetScheme(), Logger: log, UserAgent: userAgent,
-		ProbeInterval: probeInterval, ProbeTimeout: probeTimeout, FailureThreshold: failureThreshold,
-		MaxBackoff: reconnectEvery, RetryInterval: reconnectEvery,
-		Informers: informerpool.Options{Linger: linger, MaxBackoff: reconnectEvery},
+		Resolver:         clusters,
+		Discover:         true,
+		Scheme:           mgr.GetScheme(),
+		Logger:           log,
+		UserAgent:        userAgent,
+		ProbeInterval:    probeInterval,
+		ProbeTimeout:     probeTimeout,
+		FailureThreshold: failureThreshold,
+		MaxBackoff:       reconnectEvery,
+		RetryInterval:    reconnectEvery,
+		Informers:        informerpool.Options{Linger: linger, MaxBackoff: reconnectEvery},
 	})
 	if err != nil {
 		return nil, err

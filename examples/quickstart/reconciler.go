@@ -42,7 +42,11 @@ type observation struct {
 // objectRequests is called for every existing object, and for every change. It
 // does not decode the object.
 func objectRequests(_ context.Context, cluster client.ObjectKey, obj client.Object) []request {
-	return []request{{cluster: cluster, kind: obj.GetObjectKind().GroupVersionKind(), object: client.ObjectKeyFromObject(obj)}}
+	return []request{{
+		cluster: cluster,
+		kind:    obj.GetObjectKind().GroupVersionKind(),
+		object:  client.ObjectKeyFromObject(obj),
+	}}
 }
 
 // clusterRequests is called for every existing cluster, and for every change of

@@ -60,7 +60,8 @@ func (s *localStory) cut(ctx context.Context) error {
 		return err
 	}
 	_, _, now := s.journal.counts(s.west.key)
-	return s.expect(status.Connects == 1 && now == unchanged, "west was connected all the time, and nothing unchanged was told",
+	return s.expect(status.Connects == 1 && now == unchanged,
+		"west was connected all the time, and nothing unchanged was told",
 		fmt.Sprintf("%d connect, %d events without a change", status.Connects, now-unchanged))
 }
 
@@ -136,7 +137,8 @@ func (s *localStory) tearDown(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.countInformers(3, "three more users, two of Namespaces and one of ConfigMaps, need one more informer"); err != nil {
+	if err := s.countInformers(3,
+		"three more users, two of Namespaces and one of ConfigMaps, need one more informer"); err != nil {
 		return err
 	}
 	s.table()
@@ -144,7 +146,8 @@ func (s *localStory) tearDown(ctx context.Context) error {
 		w.Release()
 	}
 	released := time.Now()
-	if err := s.countInformers(3, fmt.Sprintf("released, it stays for %s, so that coming back soon costs nothing", linger)); err != nil {
+	if err := s.countInformers(3,
+		fmt.Sprintf("released, it stays for %s, so that coming back soon costs nothing", linger)); err != nil {
 		return err
 	}
 	_, err := s.await(ctx, linger+patience, "the informer of Namespaces to end", func() error {

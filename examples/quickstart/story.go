@@ -53,7 +53,9 @@ func (s *story) expect(met bool, expected, got string) error {
 
 // await waits until check returns nil. It checks again after each report of the
 // reconciler, and returns how long that took.
-func (s *story) await(ctx context.Context, within time.Duration, expected string, check func() error) (time.Duration, error) {
+func (s *story) await(
+	ctx context.Context, within time.Duration, expected string, check func() error,
+) (time.Duration, error) {
 	begin := time.Now()
 	limit := time.NewTimer(within)
 	defer limit.Stop()

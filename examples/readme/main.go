@@ -60,7 +60,9 @@ func setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	reconciler := reconcile.TypedFunc[controller.Request](func(ctx context.Context, r controller.Request) (reconcile.Result, error) {
+	reconciler := reconcile.TypedFunc[controller.Request](func(
+		ctx context.Context, r controller.Request,
+	) (reconcile.Result, error) {
 		configMap := &corev1.ConfigMap{}
 		if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, configMap); err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err)

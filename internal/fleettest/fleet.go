@@ -23,7 +23,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// WithFakeCluster runs a test in virtual time with a fleet of one full fake cluster.
+// WithFakeCluster runs a test in virtual time with a fleet of one full fake
+// cluster.
 func WithFakeCluster(t *testing.T, o clustercachetest.Options,
 	test func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache)) {
 	t.Helper()

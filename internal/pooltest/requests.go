@@ -178,7 +178,13 @@ func (s *Server) Watch(ctx context.Context, r informerpool.Request) (io.ReadClos
 	if initial && s.NoStream {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
 	}
-	w := &Watch{Ctx: ctx, Server: s, Key: r.Key, Match: Matcher(r.Key), News: make(chan struct{}, 1)}
+	w := &Watch{
+		Ctx:    ctx,
+		Server: s,
+		Key:    r.Key,
+		Match:  Matcher(r.Key),
+		News:   make(chan struct{}, 1),
+	}
 	if guard {
 		w.Push(BookmarkFrame(s.Version, true))
 		return w, nil

@@ -77,8 +77,12 @@ type Change struct {
 // NewServer returns a server without objects.
 func NewServer() *Server {
 	return &Server{
-		Epoch: "a", Version: 100, Compacted: 100, Objects: map[types.NamespacedName]Object{},
-		Watchers: map[*Watch]struct{}{}, Requests: map[string]int{},
+		Epoch:     "a",
+		Version:   100,
+		Compacted: 100,
+		Objects:   map[types.NamespacedName]Object{},
+		Watchers:  map[*Watch]struct{}{},
+		Requests:  map[string]int{},
 		snapshots: map[uint64]map[types.NamespacedName]Object{},
 	}
 }
@@ -86,16 +90,25 @@ func NewServer() *Server {
 // JSON returns the object as an API server encodes it.
 func (o Object) JSON() []byte {
 	m := map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Widget",
+		"apiVersion": "example.com/v1",
+		"kind":       "Widget",
 		"metadata": map[string]any{
-			"namespace": o.Namespace, "name": o.Name, "uid": o.UID,
-			"resourceVersion": strconv.FormatUint(o.Version, 10), "labels": o.Labels,
+			"namespace":       o.Namespace,
+			"name":            o.Name,
+			"uid":             o.UID,
+			"resourceVersion": strconv.FormatUint(o.Version, 10),
+			"labels":          o.Labels,
 		},
 		"spec": map[string]any{"value": o.Value},
 	}
 	if owner := o.Labels["owner"]; owner != "" {
 		m["metadata"].(map[string]any)["ownerReferences"] = []map[string]any{
-			{"apiVersion": "example.com/v1", "kind": "Widget", "name": owner, "uid": owner},
+			{
+				"apiVersion": "example.com/v1",
+				"kind":       "Widget",
+				"name":       owner,
+				"uid":        owner,
+			},
 		}
 	}
 	b, err := json.Marshal(m)
@@ -145,7 +158,12 @@ func (s *Server) Delete(namespace, name string) {
 	delete(s.Objects, key)
 	before := o
 	o.Version = s.Version
-	s.emit(Change{Version: s.Version, Frame: "DELETED", Object: o, before: before})
+	s.emit(Change{
+		Version: s.Version,
+		Frame:   "DELETED",
+		Object:  o,
+		before:  before,
+	})
 }
 
 func (s *Server) emit(e Change) {

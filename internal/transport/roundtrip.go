@@ -218,7 +218,8 @@ func (t *Transport) sendWith(ctx context.Context, req *http.Request, a admission
 	if next == nil {
 		next = a.transport
 	}
-	// The round tripper is the operator's code, possibly on a goroutine of ours.
+	// The round tripper is the operator's code, possibly on a goroutine of
+	// ours.
 	var resp *http.Response
 	err = callback.Apart("WrapTransport", func() (err error) {
 		resp, err = next.RoundTrip(out)

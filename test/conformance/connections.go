@@ -77,8 +77,12 @@ func missed(e *env) {
 		}
 	}
 	delete(seen, "Updated a blue") // may be merged with the next event
-	require.Equal(e, map[string]int{"Updated a green": 1, "Deleted b red": 1, "Added c red": 1, "Added last red": 1},
-		seen)
+	require.Equal(e, map[string]int{
+		"Updated a green": 1,
+		"Deleted b red":   1,
+		"Added c red":     1,
+		"Added last red":  1,
+	}, seen)
 }
 
 func disconnectedReads(e *env) {

@@ -125,7 +125,8 @@ func customObjects(e *env) {
 	require.NoError(e, c.Patch(e.Context(), g, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"size":3}}`))))
 	require.EqualValues(e, 3, g.GetGeneration())
 	applied := e.gadget("b")
-	require.NoError(e, c.Patch(e.Context(), applied, client.Apply, client.FieldOwner("mine"))) //nolint:staticcheck // the short form
+	//nolint:staticcheck // the short form
+	require.NoError(e, c.Patch(e.Context(), applied, client.Apply, client.FieldOwner("mine")))
 	require.NotEmpty(e, applied.GetUID())
 	held := e.gadget("c")
 	held.SetFinalizers([]string{"example.com/hold"})

@@ -140,12 +140,21 @@ func newEnv(t *testing.T, bed Bed) *env {
 	e.admin = e.cluster.Admin()
 	e.namespace()
 	cc, err := clustercache.New(clustercache.Options{
-		Resolver: bed.Resolver(), Discover: true, Scheme: Scheme, UserAgent: "suite", QPS: -1,
-		ProbeInterval: time.Second, ProbeTimeout: 5 * time.Second, FailureThreshold: 1,
-		SuccessThreshold: 1, RetryInterval: time.Second,
-		MaxBackoff: time.Second, Grace: 100 * time.Millisecond,
+		Resolver:         bed.Resolver(),
+		Discover:         true,
+		Scheme:           Scheme,
+		UserAgent:        "suite",
+		QPS:              -1,
+		ProbeInterval:    time.Second,
+		ProbeTimeout:     5 * time.Second,
+		FailureThreshold: 1,
+		SuccessThreshold: 1,
+		RetryInterval:    time.Second,
+		MaxBackoff:       time.Second,
+		Grace:            100 * time.Millisecond,
 		Indexes: []clustercache.Index{
-			{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Field: "data.color", Values: colors}},
+			{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Field: "data.color", Values: colors},
+		},
 		Informers: informerpool.Options{MaxBackoff: time.Second},
 	})
 	require.NoError(t, err)
@@ -362,15 +371,24 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.suite.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: gadgetGVK.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Singular: "gadget", Kind: "Gadget",
-				ListKind: "GadgetList"},
+			Group: gadgetGVK.Group,
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Plural:   "gadgets",
+				Singular: "gadget",
+				Kind:     "Gadget",
+				ListKind: "GadgetList",
+			},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
+				Name:    "v1",
+				Served:  true,
+				Storage: true,
 				Subresources: &apiextensionsv1.CustomResourceSubresources{
-					Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+					Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
+				},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", XPreserveUnknownFields: new(true),
+					Type:                   "object",
+					XPreserveUnknownFields: new(true),
 				}},
 			}},
 		},

@@ -75,8 +75,10 @@ func refusedCreates(e *env) {
 	err = c.Create(e.Context(), labelled)
 	require.True(e, apierrors.IsInvalid(err), "%v", err)
 	broken := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "e", "namespace": e.ns},
-		"data": map[string]any{"n": int64(1)},
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"metadata":   map[string]any{"name": "e", "namespace": e.ns},
+		"data":       map[string]any{"n": int64(1)},
 	}}
 	err = c.Create(e.Context(), broken)
 	require.True(e, apierrors.IsBadRequest(err), "%v", err)
@@ -213,8 +215,10 @@ func patches(e *env) {
 // applied returns the apply configuration of one owner.
 func (e *env) applied(data map[string]any) client.Patch {
 	raw, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": e.ns},
-		"data": data,
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"metadata":   map[string]any{"name": "a", "namespace": e.ns},
+		"data":       data,
 	})
 	require.NoError(e, err)
 	return client.RawPatch(types.ApplyPatchType, raw)

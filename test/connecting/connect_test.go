@@ -180,8 +180,8 @@ func TestRevokedTokenAsksTheResolverAtOnce(t *testing.T) {
 		fleettest.Synced(t, cc, api)
 		time.Sleep(time.Second) // so that reads with MaxStaleness go to the server
 		require.NoError(t, fleettest.Get(t, cc, clustercache.MaxStaleness(1)))
-		// This triggers an identity query on the new connection: from here on, only
-		// the 401 raises doubt.
+		// This triggers an identity query on the new connection: from here on,
+		// only the 401 raises doubt.
 		d.Set(fleettest.Key("a"), api.Config())
 		synctest.Wait()
 		asked := d.TimesAsked(fleettest.Key("a"))

@@ -329,7 +329,8 @@ func TestClusterTakenInTheMomentItIsLetGoComesBack(t *testing.T) {
 					time.Sleep(time.Duration(rand.IntN(2)) * time.Millisecond)
 					cc.Drop(fleettest.Owner(fmt.Sprint(i)))
 					_, _ = cc.Sweep(t.Context())
-					// Longer than a watch takes to open: often, no caller is left.
+					// Longer than a watch takes to open: often, no caller is
+					// left.
 					time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
 				}
 			})

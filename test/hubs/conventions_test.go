@@ -25,8 +25,8 @@ import (
 type conventionCase struct {
 	objects []client.Object
 	make    func(client.WithWatch) (*resolver.HubResolver, error)
-	// clusters maps all known clusters to their host and token, or to an error's
-	// text after the name of the cluster.
+	// clusters maps all known clusters to their host and token, or to an
+	// error's text after the name of the cluster.
 	clusters map[resolver.Cluster]string
 	// absent are clusters that must be an ErrNoAccess.
 	absent []resolver.Cluster

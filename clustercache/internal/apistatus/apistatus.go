@@ -39,8 +39,8 @@ func IsAnswer(err error) bool {
 // path that a proxy does not know. Otherwise a caller that ignores NotFound
 // errors would take the object for absent.
 func AboutOther(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsGone(err) ||
-		apierrors.IsResourceExpired(err) || apierrors.IsInvalid(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsGone(err) || apierrors.IsResourceExpired(err) || apierrors.IsInvalid(err) {
 		return &otherError{err}
 	}
 	return err

@@ -110,7 +110,8 @@ func (a *attempt) probe() message {
 // alive, and so is a server that is too busy to answer.
 func (c *Connection) alive(ctx context.Context, ask getter, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
-	if class := transport.Classify(err); path != fallbackPath && (class == transport.Forbidden || class == transport.NotFound) {
+	class := transport.Classify(err)
+	if path != fallbackPath && (class == transport.Forbidden || class == transport.NotFound) {
 		path = fallbackPath
 		err = c.askOnce(ctx, ask, path)
 	}

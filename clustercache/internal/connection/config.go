@@ -63,8 +63,8 @@ type Metrics interface {
 }
 
 // Hooks are how a connection notifies its cluster, and what it asks of it. Most
-// are called while a message is handled, one at a time. They must not block, and
-// may post messages.
+// are called while a message is handled, one at a time. They must not block,
+// and may post messages.
 type Hooks interface {
 	// Wanted reports whether the cluster has to stay known. Watched reports
 	// whether watches need the connection.
@@ -76,9 +76,9 @@ type Hooks interface {
 	// WhyNot returns the error of requests while there is no connection.
 	WhyNot() error
 
-	// Connected: requests can be sent from now on, or, after a Disconnected that
-	// preceded it at once, another history is served. Its kinds may be served
-	// differently.
+	// Connected: requests can be sent from now on, or, after a Disconnected
+	// that preceded it at once, another history is served. Its kinds may be
+	// served differently.
 	Connected()
 	// Disconnected: requests can no longer be sent.
 	Disconnected()

@@ -79,7 +79,8 @@ func (a *attempt) resolve() (access resolver.Access, asOf uint64, err error) {
 func (a *attempt) ask() (resolver.Access, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.c.cfg.ProbeTimeout)
 	defer cancel()
-	ctx = logr.NewContext(ctx, a.c.cfg.Log.WithValues("cluster", a.c.name)) // client-go's log lines for this query go there, too
+	// client-go's log lines for this query go there, too.
+	ctx = logr.NewContext(ctx, a.c.cfg.Log.WithValues("cluster", a.c.name))
 	access, err := a.c.resolve(ctx)
 	switch {
 	case err == nil && access.IsZero():
@@ -166,7 +167,9 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 		config := access.Config()
 		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.adopted)
 		if !access.Proxied() {
-			config.Proxy = nil // nil means no proxy; with any function, whatever it returns, watches could not use the transport's own HTTP/2
+			// nil means no proxy. With any function, whatever it returns,
+			// watches could not use the transport's own HTTP/2.
+			config.Proxy = nil
 		}
 		candidate, err := c.transport.Candidate(config, revision)
 		if err != nil {
@@ -196,7 +199,8 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	if err != nil {
 		found.drop()
 		if transport.Classify(err) == transport.Throttled && a.start.connected && revision == a.start.revision {
-			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}} // the server is busy, and alive
+			// The server is busy, and alive.
+			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}}
 		}
 		return failure(revision, err)
 	}

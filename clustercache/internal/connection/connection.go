@@ -21,8 +21,8 @@ import (
 )
 
 // Connection is the connection to one cluster. It is an actor without a
-// goroutine: events go to its mailbox, and the caller that finds it idle handles
-// them one at a time.
+// goroutine: events go to its mailbox, and the caller that finds it idle
+// handles them one at a time.
 //
 //	post(message) --> mailbox --> drain: handle(m), one caller at a time
 //	                                |
@@ -129,8 +129,8 @@ func New(cfg *Config, key client.ObjectKey, hooks Hooks) *Connection {
 	return c
 }
 
-// Transport returns the transport of the connection. Requests have to go through
-// Guard, or through the client of the [View].
+// Transport returns the transport of the connection. Requests have to go
+// through Guard, or through the client of the [View].
 func (c *Connection) Transport() *transport.Transport { return c.transport }
 
 // Mapper returns what maps kinds to the resources of the cluster.

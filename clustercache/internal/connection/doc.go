@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connection keeps one cluster connected: it resolves the access, proves
-// it, identifies the server, and probes it. A [Connection] executes what package
-// phase decides, and guards every request: no request is sent to a server that
-// is not known to be the expected cluster, and no answer of another one is
-// returned.
+// Package connection keeps one cluster connected: it resolves the access,
+// proves it, identifies the server, and probes it. A [Connection] executes what
+// package phase decides, and guards every request: no request is sent to a
+// server that is not known to be the expected cluster, and no answer of another
+// one is returned.
 //
 // To look up:
 //  1. which events there are and what follows from them: step.go and act.go;

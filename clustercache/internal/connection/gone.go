@@ -55,7 +55,8 @@ func saysGone(err error) bool {
 	if status, ok := err.(apierrors.APIStatus); ok {
 		return apierrors.IsNotFound(err) && !apistatus.OfGateway(err) && !ofSecret(status.Status().Details)
 	}
-	if known, ok := err.(interface{ Is(target error) bool }); ok && (known.Is(resolver.ErrClusterNotFound) || known.Is(fs.ErrNotExist)) {
+	if known, ok := err.(interface{ Is(target error) bool }); ok &&
+		(known.Is(resolver.ErrClusterNotFound) || known.Is(fs.ErrNotExist)) {
 		return true
 	}
 	if is(err, resolver.ErrClusterNotFound) || is(err, fs.ErrNotExist) {

@@ -25,7 +25,8 @@ const identityPath = "/api/v1/namespaces/kube-system"
 
 // identityWatch is the same query as a watch, which begins with the object in
 // any state that the server has in memory.
-const identityWatch = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system&resourceVersion=0&timeoutSeconds=1&watch=true"
+const identityWatch = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system" +
+	"&resourceVersion=0&timeoutSeconds=1&watch=true"
 
 // identityPatience is how long such a watch may take to begin.
 const identityPatience = 2 * time.Second
@@ -155,7 +156,8 @@ func (c *Connection) discovers(ctx context.Context, ask getter) error {
 		return err
 	}
 	var document metav1.TypeMeta
-	if json.Unmarshal(proof.Body, &document) != nil || document.Kind != "APIVersions" && document.Kind != "APIGroupDiscoveryList" {
+	if json.Unmarshal(proof.Body, &document) != nil ||
+		document.Kind != "APIVersions" && document.Kind != "APIGroupDiscoveryList" {
 		return c.nonsense(discoveryPath, errNoDiscovery)
 	}
 	return nil

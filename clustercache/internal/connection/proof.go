@@ -161,7 +161,8 @@ func (p *prover) prove(ctx context.Context, want expectation) error {
 // clock may be set.
 func (p *prover) youngLocked(age time.Duration) bool {
 	now := time.Now()
-	return !p.mu.last.sent.IsZero() && now.Sub(p.mu.last.sent) <= age && now.Round(0).Sub(p.mu.last.sent.Round(0)) <= age
+	return !p.mu.last.sent.IsZero() && now.Sub(p.mu.last.sent) <= age &&
+		now.Round(0).Sub(p.mu.last.sent.Round(0)) <= age
 }
 
 // ended records that a watch ended, at its time or early. Later requests need a

@@ -138,7 +138,8 @@ func (p *prover) verdictLocked(err error) *message {
 	case err == nil:
 		p.mu.failing = time.Time{}
 		return &message{Event: phase.Event{Kind: phase.Recognized}}
-	case errors.Is(err, errOtherCluster), errors.Is(err, ErrMoved), class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
+	case errors.Is(err, errOtherCluster), errors.Is(err, ErrMoved),
+		class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
 		return nil // these are reported in other ways, or caused by us
 	case p.mu.failing.IsZero():
 		p.mu.failing = time.Now()

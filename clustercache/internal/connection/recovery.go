@@ -68,7 +68,8 @@ func (c *Connection) noteOutcome(resp *http.Response, err error) {
 		if c.signs.recovery.succeeded(time.Now()) {
 			c.hooks.Recovered()
 		}
-	case err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError),
+	case err == nil &&
+		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError),
 		class == transport.Unreachable, class == transport.Timeout:
 		c.signs.recovery.failed()
 	}

@@ -45,7 +45,8 @@ func (c *Connection) publish(before phase.State) {
 	v.Phase, v.Since, v.Err, v.Reason = s.Phase, s.Since, s.Err, s.Reason
 	v.Missed, v.LastProbe, v.LastSuccess = s.Missed, s.LastProbe, s.LastSuccess
 	v.UID, v.Access, v.Version = c.server.uid, c.server.access, c.server.version
-	if epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.uid, c.history)); c.server.uid != "" && epoch != v.Epoch {
+	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.uid, c.history))
+	if c.server.uid != "" && epoch != v.Epoch {
 		if v.Epoch != "" {
 			v.Resets++
 		}

@@ -76,8 +76,8 @@ type Event struct {
 	// Revision identifies the access that the attempt or request used. It is
 	// empty if the attempt failed before it had one.
 	Revision string
-	// Changes is a value of State.Changes: the result of the attempt is known to be
-	// at least as new as that (Succeeded, Failed of a connect).
+	// Changes is a value of State.Changes: the result of the attempt is known
+	// to be at least as new as that (Succeeded, Failed of a connect).
 	Changes uint64
 	// Unproven: the connect attempt found the access already in use, and did
 	// not query the server (Succeeded).

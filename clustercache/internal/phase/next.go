@@ -194,7 +194,8 @@ func (m *machine) tick() {
 // server refuses everything else.
 func (m *machine) lives() bool {
 	alive := m.e.Life
-	if m.Phase != Ready || m.Running != None || !alive.After(m.ProbeEnd) || !m.now.Before(alive.Add(m.cfg.ProbeInterval)) {
+	if m.Phase != Ready || m.Running != None || !alive.After(m.ProbeEnd) ||
+		!m.now.Before(alive.Add(m.cfg.ProbeInterval)) {
 		return false
 	}
 	m.answered(alive)

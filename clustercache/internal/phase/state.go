@@ -114,9 +114,9 @@ type Attempts struct {
 	// Gen numbers the attempts; Running is the kind of the current one.
 	Gen     uint64
 	Running Attempt
-	// Changes counts the reported changes of the access to the cluster. A connect
-	// attempt whose result may be older than the last change is followed by
-	// another at once.
+	// Changes counts the reported changes of the access to the cluster. A
+	// connect attempt whose result may be older than the last change is
+	// followed by another at once.
 	Changes uint64
 	// Prove: the next connect attempt has to query the server, even if its
 	// access is the one in use.

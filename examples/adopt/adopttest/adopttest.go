@@ -45,7 +45,10 @@ func Run(t *testing.T, hub *rest.Config, setup func(ctrl.Manager) error) {
 func Isolates(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	ctx := t.Context()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"isolate": "true"}}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: map[string]string{"isolate": "true"},
+	}}
 	require.NoError(t, c.Create(ctx, namespace))
 	policy := wait(t, c, name, func(p *networkingv1.NetworkPolicy) bool { return len(p.Spec.PolicyTypes) == 2 })
 	require.Equal(t, name, policy.OwnerReferences[0].Name)
@@ -62,17 +65,21 @@ func Isolates(t *testing.T, c client.Client, name string) {
 	delete(namespace.Labels, "isolate")
 	require.NoError(t, c.Patch(ctx, namespace, bare))
 	eventually(t, func() bool {
-		return apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Namespace: name, Name: "isolate"}, &networkingv1.NetworkPolicy{}))
+		key := client.ObjectKey{Namespace: name, Name: "isolate"}
+		return apierrors.IsNotFound(c.Get(ctx, key, &networkingv1.NetworkPolicy{}))
 	})
 }
 
 // wait waits until the namespace has a policy that satisfies good.
-func wait(t *testing.T, c client.Client, namespace string, good func(*networkingv1.NetworkPolicy) bool) *networkingv1.NetworkPolicy {
+func wait(
+	t *testing.T, c client.Client, namespace string, good func(*networkingv1.NetworkPolicy) bool,
+) *networkingv1.NetworkPolicy {
 	t.Helper()
 	policy := &networkingv1.NetworkPolicy{}
 	eventually(t, func() bool {
 		*policy = networkingv1.NetworkPolicy{}
-		return c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "isolate"}, policy) == nil && good(policy)
+		key := client.ObjectKey{Namespace: namespace, Name: "isolate"}
+		return c.Get(t.Context(), key, policy) == nil && good(policy)
 	})
 	return policy
 }

@@ -62,8 +62,8 @@ func TestPanicsAreErrorsOfTheCall(t *testing.T) {
 	}
 }
 
-// TestHazardFunctionEndsItsGoroutine: the caller of Apart continues, and that of
-// Here ends after the failure was reported.
+// TestHazardFunctionEndsItsGoroutine: the caller of Apart continues, and that
+// of Here ends after the failure was reported.
 func TestHazardFunctionEndsItsGoroutine(t *testing.T) {
 	c, panicked, _ := recorder()
 	require.ErrorIs(t, c.Apart("OnListed", name("pods"), func() error {

@@ -12,6 +12,7 @@ import (
 
 func TestHazardWallClockJumpsOfAnInformer(t *testing.T) {
 	c := Clock{Zero: time.Now()}
-	require.Contains(t, c.At(c.Now()).String(), " m=", "an age is computed from the monotonic clock, whatever the wall clock says")
+	require.Contains(t, c.At(c.Now()).String(), " m=",
+		"an age is computed from the monotonic clock, whatever the wall clock says")
 	require.True(t, c.At(0).IsZero())
 }

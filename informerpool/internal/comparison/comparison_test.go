@@ -48,11 +48,14 @@ func TestComparisonFindsWhatAListShowsDifferently(t *testing.T) {
 		list  func(c *Comparison)
 		wrong []string
 	}{
-		"equal":            {list: func(c *Comparison) { c.Compare(item("a", "u", "1")) }},
-		"absent":           {list: func(*Comparison) {}, wrong: []string{"a"}},
-		"another version":  {list: func(c *Comparison) { c.Compare(item("a", "u", "2")) }, wrong: []string{"a"}},
-		"another uid":      {list: func(c *Comparison) { c.Compare(item("a", "v", "1")) }, wrong: []string{"a"}},
-		"not cached":       {list: func(c *Comparison) { c.Compare(item("a", "u", "1")); c.Compare(item("b", "v", "2")) }, wrong: []string{"b"}},
+		"equal":           {list: func(c *Comparison) { c.Compare(item("a", "u", "1")) }},
+		"absent":          {list: func(*Comparison) {}, wrong: []string{"a"}},
+		"another version": {list: func(c *Comparison) { c.Compare(item("a", "u", "2")) }, wrong: []string{"a"}},
+		"another uid":     {list: func(c *Comparison) { c.Compare(item("a", "v", "1")) }, wrong: []string{"a"}},
+		"not cached": {
+			list:  func(c *Comparison) { c.Compare(item("a", "u", "1")); c.Compare(item("b", "v", "2")) },
+			wrong: []string{"b"},
+		},
 		"unreadable":       {list: func(c *Comparison) { c.Skip(wire.Identity{Namespace: "ns", Name: "a"}) }},
 		"not identifiable": {list: func(c *Comparison) { c.Skip(wire.Identity{}) }},
 	} {

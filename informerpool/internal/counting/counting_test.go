@@ -19,7 +19,11 @@ import (
 )
 
 func object(name, content string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"v": content}}}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"data":       map[string]any{"v": content},
+	}}
 	u.SetName(name)
 	return u
 }

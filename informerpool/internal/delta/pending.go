@@ -112,7 +112,8 @@ func (p *Pending) wasShown(c Change) bool {
 // nothing was undone.
 func (p *Pending) Undo() (restored *packed.Object) {
 	received, is := p.Old, p.New
-	if received == nil || is == nil || received == is || received.GetUID() != is.GetUID() || !ordering.SameState(received, is) {
+	if received == nil || is == nil || received == is || received.GetUID() != is.GetUID() ||
+		!ordering.SameState(received, is) {
 		return nil
 	}
 	p.New, p.asked = received, true

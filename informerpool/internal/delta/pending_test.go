@@ -106,11 +106,12 @@ func TestHazardObjectThatAReadShowedComesAndGoesUnheard(t *testing.T) {
 	require.True(t, steps[0].FinalStateUnknown)
 }
 
-// TestObjectsThatCameAndWentAreKeptForAHandlerThatAsks: their deletes follow the
-// delete of the object that the handler knows.
+// TestObjectsThatCameAndWentAreKeptForAHandlerThatAsks: their deletes follow
+// the delete of the object that the handler knows.
 func TestObjectsThatCameAndWentAreKeptForAHandlerThatAsks(t *testing.T) {
 	codec := packed.NewCodec()
-	known, brief, ended, now := packBy(t, codec, "one", "1"), packBy(t, codec, "two", "2"), packBy(t, codec, "two", "3"), packBy(t, codec, "three", "4")
+	known, now := packBy(t, codec, "one", "1"), packBy(t, codec, "three", "4")
+	brief, ended := packBy(t, codec, "two", "2"), packBy(t, codec, "two", "3")
 	p := New(Change{Old: known, New: brief})
 	require.True(t, p.Merge(Change{Old: brief, Final: ended}, true))
 	require.Equal(t, 1, p.Brief())
@@ -176,7 +177,8 @@ func TestNarrowShowsWhatAHandlerSelects(t *testing.T) {
 		"none":   {want: Change{Old: a, New: b}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, shown := Change{Old: a, New: b}.Narrow(func(o *packed.Object) bool { return slices.Contains(row.matches, o) })
+			matches := func(o *packed.Object) bool { return slices.Contains(row.matches, o) }
+			got, shown := Change{Old: a, New: b}.Narrow(matches)
 			require.Equal(t, row.want, got)
 			require.Equal(t, row.shown, shown)
 		})

@@ -150,7 +150,9 @@ func (s Search) inGroups(groups []group) (found Result, _ error) {
 }
 
 // inVersions reads the document of each version of a group.
-func (s Search) inVersions(read func(string) (*Document, error), path string, versions []string) (found Result, _ error) {
+func (s Search) inVersions(
+	read func(string) (*Document, error), path string, versions []string,
+) (found Result, _ error) {
 	for _, version := range versions {
 		doc, err := read(path + "/" + url.PathEscape(version))
 		if err != nil {

@@ -37,20 +37,23 @@ func TestFormsOfDiscoveryAgree(t *testing.T) {
 		want   discovery.Result
 	}{
 		"aggregated": {
-			server: server{"/apis": `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[
-				{"version":"v1","resources":[{"resource":"widgets","scope":"Namespaced"}]},
-				{"version":"v2","resources":[{"resource":"widgets","scope":"Namespaced"}]}]}]}`},
+			server: server{"/apis": `{"kind":"APIGroupDiscoveryList","items":[
+				{"metadata":{"name":"example.com"},"versions":[
+					{"version":"v1","resources":[{"resource":"widgets","scope":"Namespaced"}]},
+					{"version":"v2","resources":[{"resource":"widgets","scope":"Namespaced"}]}]}]}`},
 			search: discovery.Search{Resource: widgets},
 			want:   discovery.Result{Served: true, Versions: []string{"v2"}},
 		},
 		"aggregated, another scope": {
-			server: server{"/apis": `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[
-				{"version":"v1","resources":[{"resource":"widgets","scope":"Cluster"}]}]}]}`},
+			server: server{"/apis": `{"kind":"APIGroupDiscoveryList","items":[
+				{"metadata":{"name":"example.com"},"versions":[
+					{"version":"v1","resources":[{"resource":"widgets","scope":"Cluster"}]}]}]}`},
 			search: discovery.Search{Resource: widgets, Namespaced: true},
 		},
 		"by version": {
 			server: server{
-				"/apis":                `{"kind":"APIGroupList","groups":[{"name":"example.com","versions":[{"version":"v1"},{"version":"v2"}]}]}`,
+				"/apis": `{"kind":"APIGroupList","groups":[
+					{"name":"example.com","versions":[{"version":"v1"},{"version":"v2"}]}]}`,
 				"/apis/example.com/v1": `{"kind":"APIResourceList","resources":[{"name":"gadgets","namespaced":true}]}`,
 				"/apis/example.com/v2": `{"kind":"APIResourceList","resources":[{"name":"widgets","namespaced":true}]}`,
 			},
@@ -86,12 +89,23 @@ func TestHazardOtherAnswersProveNothing(t *testing.T) {
 		server server
 		none   bool
 	}{
-		"a page of a proxy":   {server: server{"/apis": `<html>`}, none: true},
-		"another document":    {server: server{"/apis": `{"kind":"Status"}`}, none: true},
-		"one without an end":  {server: server{"/apis": `"` + strings.Repeat("x", discovery.MaxBytes) + `"`}, none: true},
-		"a failing request":   {server: server{}},
-		"a stale version":     {server: server{"/apis": `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","freshness":"Stale"}]}]}`}},
-		"another second page": {server: server{"/apis": `{"kind":"APIGroupList","groups":[{"name":"example.com","versions":[{"version":"v1"}]}]}`, "/apis/example.com/v1": `{}`}, none: true},
+		"a page of a proxy": {server: server{"/apis": `<html>`}, none: true},
+		"another document":  {server: server{"/apis": `{"kind":"Status"}`}, none: true},
+		"one without an end": {
+			server: server{"/apis": `"` + strings.Repeat("x", discovery.MaxBytes) + `"`},
+			none:   true,
+		},
+		"a failing request": {server: server{}},
+		"a stale version": {server: server{"/apis": `{"kind":"APIGroupDiscoveryList","items":[
+			{"metadata":{"name":"example.com"},"versions":[{"version":"v1","freshness":"Stale"}]}]}`}},
+		"another second page": {
+			server: server{
+				"/apis": `{"kind":"APIGroupList","groups":[
+					{"name":"example.com","versions":[{"version":"v1"}]}]}`,
+				"/apis/example.com/v1": `{}`,
+			},
+			none: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := search.Find(row.server.read)

@@ -13,8 +13,8 @@ import (
 // Histories number the histories of a cluster's resources within one epoch. A
 // single resource can go back, and each resource goes back a moment before the
 // whole cluster is known to have done so: the epoch is then still the same, and
-// versions cannot be compared. The zero value knows none. Histories are safe for
-// concurrent use.
+// versions cannot be compared. The zero value knows none. Histories are safe
+// for concurrent use.
 type Histories struct {
 	mu sync.Mutex // protects the field below; no other lock is taken under it
 	of map[schema.GroupResource]last

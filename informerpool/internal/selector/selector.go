@@ -64,5 +64,6 @@ func (f Filter) Empty() bool { return f.Lease.Empty() && len(f.Any) == 0 }
 
 // Match reports whether an object passes. A nil object does not.
 func (f Filter) Match(o *packed.Object) bool {
-	return f.Lease.Match(o) && (len(f.Any) == 0 || slices.ContainsFunc(f.Any, func(s Selector) bool { return s.Match(o) }))
+	return f.Lease.Match(o) &&
+		(len(f.Any) == 0 || slices.ContainsFunc(f.Any, func(s Selector) bool { return s.Match(o) }))
 }

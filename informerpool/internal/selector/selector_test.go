@@ -88,12 +88,25 @@ func TestFilterSelectsWhatTheLeaseAndAnyOfTheOthersDo(t *testing.T) {
 		filter selector.Filter
 		a, b   bool
 	}{
-		"everything":       {a: true, b: true},
-		"a namespace":      {filter: selector.Filter{Lease: selector.Selector{Namespace: "x"}}, a: true},
-		"labels":           {filter: selector.Filter{Lease: selector.Selector{Labels: selector.ByLabels("app=web")}}, a: true},
-		"a name":           {filter: selector.Filter{Lease: selector.Selector{Fields: selector.ByFields("metadata.name=b")}}, b: true},
-		"any of two":       {filter: selector.Filter{Any: []selector.Selector{{Namespace: "x"}, {Namespace: "y"}}}, a: true, b: true},
-		"lease, and other": {filter: selector.Filter{Lease: selector.Selector{Namespace: "x"}, Any: []selector.Selector{{Namespace: "y"}}}},
+		"everything":  {a: true, b: true},
+		"a namespace": {filter: selector.Filter{Lease: selector.Selector{Namespace: "x"}}, a: true},
+		"labels": {
+			filter: selector.Filter{Lease: selector.Selector{Labels: selector.ByLabels("app=web")}},
+			a:      true,
+		},
+		"a name": {
+			filter: selector.Filter{Lease: selector.Selector{Fields: selector.ByFields("metadata.name=b")}},
+			b:      true,
+		},
+		"any of two": {
+			filter: selector.Filter{Any: []selector.Selector{{Namespace: "x"}, {Namespace: "y"}}},
+			a:      true,
+			b:      true,
+		},
+		"lease, and other": {filter: selector.Filter{
+			Lease: selector.Selector{Namespace: "x"},
+			Any:   []selector.Selector{{Namespace: "y"}},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, name == "everything", row.filter.Empty())

@@ -92,7 +92,9 @@ func (s *Store) Put(old, o *packed.Object, values map[*Index]Computed) {
 		s.Bytes += namespaceBytes + int64(len(o.GetNamespace()))
 	}
 	if old != nil {
-		delete(n.Objects, o.GetName()) // the map's key must be part of the new object, not keep the old object's bytes alive
+		// The map's key must be part of the new object, not keep the old
+		// object's bytes alive.
+		delete(n.Objects, o.GetName())
 	}
 	n.Objects[o.GetName()] = o
 	if len(n.Objects) > n.peak {

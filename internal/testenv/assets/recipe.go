@@ -209,8 +209,8 @@ func moduleDir() (string, error) {
 		}
 	}
 
-	return "", errors.New(
-		"internal/testenv/binaries/go.mod, which pins what to build, is nowhere: not run from a checkout of fleetcache?")
+	return "", errors.New("internal/testenv/binaries/go.mod, which pins what to build, is nowhere: " +
+		"not run from a checkout of fleetcache?")
 }
 
 // required returns the version of a module that a go.mod requires.

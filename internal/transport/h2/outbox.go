@@ -116,8 +116,8 @@ func (c *conn) write() {
 
 		_ = c.nc.SetWriteDeadline(time.Now().Add(c.t.opts.PingTimeout))
 		if last || c.cause() != nil {
-			// closeWith sets the cause before it sets its deadline, so either closeWith
-			// or write sets the short deadline last.
+			// closeWith sets the cause before it sets its deadline, so either
+			// closeWith or write sets the short deadline last.
 			_ = c.nc.SetWriteDeadline(time.Now().Add(farewell))
 		}
 		_, err := c.nc.Write(buf.Bytes())

@@ -24,8 +24,8 @@ type request struct {
 	fields []hpack.HeaderField
 }
 
-// Check returns an error that wraps ErrUnsupported if RoundTrip does not support
-// req, whatever its headers are.
+// Check returns an error that wraps ErrUnsupported if RoundTrip does not
+// support req, whatever its headers are.
 func Check(req *http.Request) error {
 	switch {
 	case req.URL == nil:

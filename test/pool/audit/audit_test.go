@@ -143,8 +143,8 @@ func TestHazardOvertakenRollbackRepeatsAVersion(t *testing.T) {
 }
 
 // TestHazardRollbackThatOneInformerMeets: the list of one informer shows that
-// the history went back. Another informer of the resource, whose only object has
-// the version of its undone state again, meets nothing that contradicts it.
+// the history went back. Another informer of the resource, whose only object
+// has the version of its undone state again, meets nothing that contradicts it.
 func TestHazardRollbackThatOneInformerMeets(t *testing.T) {
 	pooltest.Bubble(t, audited, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.Put("ns1", "one", 1)

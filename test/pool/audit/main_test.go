@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit_test checks that audits find whatever an informer has missed, and
-// nothing else.
+// Package audit_test checks that audits find whatever an informer has missed,
+// and nothing else.
 package audit_test
 
 import (

@@ -52,7 +52,8 @@ func (p Parts) Revision() string {
 func Of(config *rest.Config, endpoint *url.URL, proxy string, salt []string) Parts {
 	var out Parts
 	out[partToken] = sum(config.BearerToken, config.BearerTokenFile, config.Username, config.Password)
-	out[partClientCert] = sum(config.CertFile, config.KeyFile, string(derOf(config.CertData)), string(derOf(config.KeyData)))
+	out[partClientCert] = sum(config.CertFile, config.KeyFile, string(derOf(config.CertData)),
+		string(derOf(config.KeyData)))
 	out[partTrust] = sum(config.ServerName, config.CAFile, flag(config.Insecure), string(sortedDER(config.CAData)))
 	out[partEndpoint] = sum(normalURL(endpoint), config.APIPath)
 	out[partProxy] = sum(proxy)

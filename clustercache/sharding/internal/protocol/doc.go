@@ -24,10 +24,10 @@
 // A group of replicas has one Lease for itself, the charter, which is written
 // once and fixes the number of slots; one for each member; and one for each
 // slot. The UID of a member's Lease is the member's incarnation: the hub issues
-// it, and never twice. A slot names its holder by that UID, so a slot is held as
-// long as the Lease of its holder exists, and deleting that one Lease revokes
-// all slots of the member at once. An etcd lease and the keys attached to it
-// have the same relation.
+// it, and never twice. A slot names its holder by that UID, so a slot is held
+// as long as the Lease of its holder exists, and deleting that one Lease
+// revokes all slots of the member at once. An etcd lease and the keys attached
+// to it have the same relation.
 //
 // The life of a slot's Lease:
 //
@@ -42,10 +42,10 @@
 // A replica owns a slot while three things hold: its view shows the slot with
 // its own UID and a token that it has not given up; its member Lease was
 // renewed; and, by its own clock, less than Config.OwnFor has passed since it
-// sent the last renewal that succeeded. Suppose that R1 and R2 own a slot at one
-// moment, with tokens k1 < k2; tokens differ, because every Take writes a higher
-// one, on condition that the slot is still in the version it replaces. After
-// the write of k1 the next write of the slot is one of two:
+// sent the last renewal that succeeded. Suppose that R1 and R2 own a slot at
+// one moment, with tokens k1 < k2; tokens differ, because every Take writes a
+// higher one, on condition that the slot is still in the version it replaces.
+// After the write of k1 the next write of the slot is one of two:
 //
 //   - R1 released it. R1 gives up k1 before it sends the release, and never
 //     owns by k1 again, whether the release arrives, arrives late, or does not
@@ -62,8 +62,8 @@
 // deletes the Lease on condition that it is still in the version that it saw
 // last. If the deletion succeeds, that version was the last renewal there will
 // ever be: R1 sent it before it was seen, and R1's ownership ends OwnFor after
-// sending. DeadAfter exceeds OwnFor by more than the rates of two clocks differ.
-// So R1's ownership has ended.
+// sending. DeadAfter exceeds OwnFor by more than the rates of two clocks
+// differ. So R1's ownership has ended.
 //
 // Nothing in this depends on the replicas agreeing about who is alive, about
 // the assignment of slots, or about the time. Writes that are lost, repeated or
@@ -77,8 +77,8 @@
 //
 // # Why every slot is owned again
 //
-// All replicas compute the same assignment from the same Leases (see
-// [assign]). A holder keeps what it has as long as the loads are even enough, so
-// the computation has a fixed point, and the replicas reach it as soon as their
+// All replicas compute the same assignment from the same Leases (see [assign]).
+// A holder keeps what it has as long as the loads are even enough, so the
+// computation has a fixed point, and the replicas reach it as soon as their
 // views are equal. Views that differ cost a move, or a write that fails.
 package protocol

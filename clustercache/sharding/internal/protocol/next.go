@@ -163,9 +163,9 @@ func (s *step) others() {
 	}
 }
 
-// assignment brings the slots to where the plan wants them. While the replica is
-// not healthy, or has just joined, it keeps its old plan: it will most probably
-// stand by for the same slots again.
+// assignment brings the slots to where the plan wants them. While the replica
+// is not healthy, or has just joined, it keeps its old plan: it will most
+// probably stand by for the same slots again.
 func (s *step) assignment() {
 	if !s.healthy() || !s.own.leaving && !s.settled() {
 		return
@@ -200,7 +200,12 @@ func (s *step) move(n int, mine bool) {
 		slot.draining, slot.heir = s.now, s.plan.heir(n)
 		until := s.now.Add(s.cfg.DrainFor)
 		s.reached(until)
-		s.do(Action{Kind: Drain, Slot: n, Token: slot.owned, Until: until})
+		s.do(Action{
+			Kind:  Drain,
+			Slot:  n,
+			Token: slot.owned,
+			Until: until,
+		})
 	case slot.owned != 0:
 	case mine && s.charter.exists && s.takeable(slot) && s.ready(&slot.held):
 		s.write(&slot.held, Action{

@@ -65,8 +65,8 @@ func (s *step) replan() {
 }
 
 // gather collects the inputs of the plan: the members that are alive, known for
-// a while and not leaving; what they hold; and the counts of the eldest of them,
-// so that all replicas compute with the same.
+// a while and not leaving; what they hold; and the counts of the eldest of
+// them, so that all replicas compute with the same.
 func (s *step) gather() inputs {
 	in := inputs{holders: make([]int, len(s.slots))}
 	index := make(map[string]int, len(s.members))

@@ -142,8 +142,8 @@ func (r *Replica) Holds(n int) (token int64, draining bool) {
 	return r.slots[n].owned, !r.slots[n].draining.IsZero()
 }
 
-// StandsBy reports whether the replica does not own a slot, but may have to take
-// it over.
+// StandsBy reports whether the replica does not own a slot, but may have to
+// take it over.
 func (r *Replica) StandsBy(n int) bool { return r.slots[n].warm && r.slots[n].owned == 0 }
 
 // Holder returns the [HolderID] in a slot's Lease, and its token.
