@@ -29,15 +29,15 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descClusters = describe("clusters", "Known clusters by phase.", "phase")
 	descUp       = describe("cluster_up", "Whether the cluster is connected.", "cluster")
-	descStale    = describe("cluster_staleness_seconds", "Time since the last sign of life of the informer that had none for longest.", "cluster")
+	descStale    = describe("cluster_staleness_seconds", "Seconds since the least recently active informer heard from its server.", "cluster")
 	descConnects = describe("connects_total", "Connections made, the first one included.", "cluster")
 	descResets   = describe("history_resets_total", "Times that another history was found: another cluster, or a rolled back one.", "cluster")
 	descInformer = describe("informers", "Informers that run.", "cluster")
 	descUnsynced = describe("informers_unsynced", "Informers that have not listed yet, in all clusters.")
-	descUnmapped = describe("watches_unmapped", "Watches of kinds that their cluster does not serve, or could not be asked for yet, in all clusters.")
+	descUnmapped = describe("watches_unmapped", "Watches of kinds that their cluster does not serve, or whose discovery has not been queried yet, in all clusters.")
 	descRefs     = describe("informer_references", "Leases held on informers.", "cluster")
 	descObjects  = describe("cached_objects", "Objects in the cache.", "cluster")
-	descBytes    = describe("cached_bytes", "Memory the cached objects take, about.", "cluster")
+	descBytes    = describe("cached_bytes", "Approximate memory of the cached objects.", "cluster")
 	descStalls   = describe("watch_stalls_total", "Streams cut because nothing came.", "cluster")
 	descRejected = describe("rejected_objects_total", "Objects refused as broken.", "cluster")
 	descExpiry   = describe("credential_expiry_timestamp_seconds", "When the credentials in use end, where that is known.", "cluster")
@@ -49,7 +49,7 @@ var (
 	descResumes  = describe("watch_resumes_total", "Watches that went on where an earlier one ended, in all clusters.")
 	descResyncs  = describe("resyncs_total", "Lists of informers that had listed before, in all clusters.")
 	descAudits   = describe("audits_total", "Comparisons of caches with their servers, in all clusters: equal, different, or failed.", "result")
-	descBuild    = describe("build_info", "Always 1. The labels tell what runs.", "version", "go_version")
+	descBuild    = describe("build_info", "Always 1. The labels are the versions that run.", "version", "go_version")
 )
 
 // metrics are the metrics that are counted as things happen, and the collector

@@ -47,8 +47,8 @@ func Pooled(
 	if err != nil {
 		return err
 	}
-	told := pool.Subscribe(informerpool.ResourceEventHandler(h))
-	if err := told.Add(lease); err != nil {
+	events := pool.Subscribe(informerpool.ResourceEventHandler(h))
+	if err := events.Add(lease); err != nil {
 		return err
 	}
 	err = lease.WaitForSync(ctx) // a refusal is an error here, not a log line
