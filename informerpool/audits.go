@@ -4,16 +4,16 @@
 package informerpool
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 const (
@@ -86,39 +86,18 @@ func (o *Options) nextAudit() time.Duration {
 // number of informers, and no goroutines except those of running audits. The
 // pool's lock protects it.
 type audits struct {
-	due     []appointment // a heap
+	due     timetable.Table[*informer]
 	timer   *time.Timer
 	running int
 	last    time.Time // when the last one began
 }
 
-// appointment is when an informer is to be audited. It is void if the informer
-// has a newer appointment.
-type appointment struct {
-	at       time.Time
-	informer *informer
-}
-
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (a *audits) Len() int           { return len(a.due) }
-func (a *audits) Less(i, j int) bool { return a.due[i].at.Before(a.due[j].at) }
-func (a *audits) Swap(i, j int)      { a.due[i], a.due[j] = a.due[j], a.due[i] }
-func (a *audits) Push(x any)         { a.due = append(a.due, x.(appointment)) }
-
-// Pop implements heap.Interface.
-func (a *audits) Pop() any {
-	last := a.due[len(a.due)-1]
-	a.due[len(a.due)-1] = appointment{}
-	a.due = a.due[:len(a.due)-1]
-	return last
-}
-
 // auditPlan is when one informer is to be audited. The pool's lock protects it.
 type auditPlan struct {
-	at       time.Time // zero while it is being audited
-	by       time.Time // its regular appointment
-	then     time.Time // an appointment that was requested during an audit
-	failures int       // audits in a row that failed
+	next     timetable.Entry[*informer] // not listed while it is being audited
+	by       time.Time                  // its regular appointment
+	then     time.Time                  // an appointment that was requested during an audit
+	failures int                        // audits in a row that failed
 }
 
 // AuditSoon brings the audits of a cluster's informers forward: they are
@@ -142,8 +121,8 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 // due earlier.
 func (p *Pool) bringForwardLocked(i *informer, at time.Time) {
 	switch {
-	case !i.audits.at.IsZero():
-		if at.Before(i.audits.at) {
+	case i.audits.next.Listed():
+		if at.Before(i.audits.next.At()) {
 			p.appointLocked(i, at)
 		}
 	case i.audits.then.IsZero() || at.Before(i.audits.then):
@@ -225,33 +204,19 @@ func (p *Pool) scheduleAuditLocked(i *informer) {
 }
 
 func (p *Pool) appointLocked(i *informer, at time.Time) {
-	i.audits.at, i.audits.then = at, time.Time{}
-	heap.Push(&p.mu.audits, appointment{at: at, informer: i})
-	if len(p.mu.audits.due) > 2*len(p.mu.informers)+64 { // most are void, and keep their informers in memory
-		p.mu.audits.due = slices.DeleteFunc(p.mu.audits.due, func(a appointment) bool { return !p.validLocked(a) })
-		heap.Init(&p.mu.audits)
-	}
-}
-
-// validLocked reports whether an appointment is not void.
-func (p *Pool) validLocked(a appointment) bool {
-	return p.mu.informers[a.informer.key] == a.informer && a.informer.audits.at.Equal(a.at)
+	i.audits.then = time.Time{}
+	i.audits.next.Value = i
+	p.mu.audits.due.Set(&i.audits.next, at)
 }
 
 // wakeAuditsLocked sets the timer to the next appointment.
 func (p *Pool) wakeAuditsLocked() {
-	for len(p.mu.audits.due) > 0 {
-		if p.validLocked(p.mu.audits.due[0]) {
-			break
-		}
-		heap.Pop(&p.mu.audits) // the informer has ended, or has another appointment
-	}
-
-	if len(p.mu.audits.due) == 0 || p.mu.closed || p.mu.audits.running >= maxAudits {
+	first := p.mu.audits.due.First()
+	if first == nil || p.mu.closed || p.mu.audits.running >= maxAudits {
 		p.stopAuditsLocked()
 		return
 	}
-	at := p.mu.audits.due[0].at
+	at := first.At()
 	if paced := p.mu.audits.last.Add(auditPace); at.Before(paced) {
 		at = paced
 	}
@@ -275,18 +240,20 @@ func (p *Pool) auditNext() {
 	defer p.mu.Unlock()
 
 	now := time.Now()
-	if p.mu.closed || p.mu.audits.running >= maxAudits || len(p.mu.audits.due) == 0 ||
-		p.mu.audits.due[0].at.After(now) {
+	var due *timetable.Entry[*informer]
+	if !p.mu.closed && p.mu.audits.running < maxAudits {
+		due = p.mu.audits.due.PopDue(now)
+	}
+	if due == nil {
 		p.wakeAuditsLocked() // the timer fired while it was being reset
 		return
 	}
-	i := heap.Pop(&p.mu.audits).(appointment).informer
+	i := due.Value
 	if margin := p.options.margin(); p.permits.Busy() && now.Before(i.audits.by.Add(margin)) {
 		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
 		p.wakeAuditsLocked()
 		return
 	}
-	i.audits.at = time.Time{}
 	p.mu.audits.last = now
 	p.mu.audits.running++
 	p.running.Go(func() { p.runAudit(i) }) // under the lock and after the check of closed, as for informers
@@ -370,7 +337,7 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) &&
 		!p.spares(i, err, late)
 	switch {
-	case p.mu.informers[i.key] != i || !i.audits.at.IsZero():
+	case p.mu.informers[i.key] != i || i.audits.next.Listed():
 	case list || err == nil || errors.Is(err, ErrHistory):
 		p.scheduleAuditLocked(i)
 	default:

@@ -138,6 +138,7 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 // more.
 func (p *Pool) unlinkLocked(i *informer) {
 	delete(p.mu.informers, i.key)
+	p.mu.audits.due.Remove(&i.audits.next)
 	delete(i.cluster.informers, i)
 	p.foldLocked(i.key.Cluster, i.cluster)
 }
