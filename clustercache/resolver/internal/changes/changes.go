@@ -16,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
-// Feed passes reports on to all subscribers. The zero value is ready.
+// Broadcaster passes reports on to all subscribers. The zero value is ready.
 type Broadcaster struct {
 	mu      sync.Mutex // protects the fields below
 	readers map[*Reader]struct{}
@@ -31,12 +31,12 @@ type Reader struct {
 	pending map[client.ObjectKey]struct{}
 }
 
-// NewReader returns a reader without reports, for no feed.
+// NewReader returns a reader without reports, of no broadcaster.
 func NewReader() *Reader {
 	return &Reader{wake: make(chan struct{}, 1), pending: map[client.ObjectKey]struct{}{}}
 }
 
-// Subscribe returns a new reader of the feed.
+// Subscribe returns a new reader.
 func (f *Broadcaster) Subscribe() *Reader {
 	r := NewReader()
 	f.mu.Lock()
