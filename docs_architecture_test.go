@@ -51,8 +51,10 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 			return err
 		}
 		dir := filepath.ToSlash(file)
-		if slices.Contains([]string{"bench", "examples", "tools", "test", "internal/testenv", "internal/wire/wiretest", "clustercache/resolver/realhub"}, dir) ||
-			len(dir) > 1 && d.Name()[0] == '.' || d.Name() == "testdata" {
+		if slices.Contains([]string{
+			"bench", "examples", "tools", "test",
+			"internal/testenv", "internal/wire/wiretest", "clustercache/resolver/realhub",
+		}, dir) || len(dir) > 1 && d.Name()[0] == '.' || d.Name() == "testdata" {
 			return filepath.SkipDir
 		}
 		sources, err := filepath.Glob(filepath.Join(file, "*.go"))

@@ -46,8 +46,8 @@ func TestMigratingIsCompiled(t *testing.T) {
 			continue
 		}
 		for _, span := range regexp.MustCompile(
-			"`((?:cc|clustercache|controller|resolver|clustercachetest|multicluster)\\.[A-Z][^`]*\\))`").FindAllStringSubmatch(
-			cells[1], -1) {
+			"`((?:cc|clustercache|controller|resolver|clustercachetest|multicluster)\\.[A-Z][^`]*\\))`",
+		).FindAllStringSubmatch(cells[1], -1) {
 			calls++
 			require.Contains(t, code, span[1])
 		}

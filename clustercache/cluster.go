@@ -198,5 +198,6 @@ func newWants(c *cluster) *watchset.Set {
 // misdirected reports whether an error may mean that the requested resource is
 // not the one that serves the kind.
 func misdirected(err error) bool {
-	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, informerpool.ErrOtherVersion)
+	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) ||
+		errors.Is(err, informerpool.ErrOtherVersion)
 }

@@ -43,8 +43,8 @@ func newLive(c *cluster) *liveclient.Factory {
 // with [ErrNotConnected]. Errors of writes are a [*ClusterError], which
 // apierrors.IsConflict and the like unwrap. Warnings that the server sends are
 // dropped, since they are its text; a client that is made from
-// [ClusterCache.TransportConfig] with a WarningHandlerWithContext of its own gets
-// them.
+// [ClusterCache.TransportConfig] with a WarningHandlerWithContext of its own
+// gets them.
 //
 // Beware of Get, Extract and Apply: an apply configuration extracted from an
 // object without managedFields is empty, and applying it removes everything
@@ -115,7 +115,9 @@ type cachedClient struct {
 }
 
 // Get implements client.Reader.
-func (c *cachedClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (c *cachedClient) Get(
+	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
+) error {
 	return c.reader.Get(ctx, key, obj, opts...)
 }
 

@@ -149,7 +149,8 @@ func (cc *ClusterCache) declareErrors(owner Owner, err error) []error {
 		return nil
 	}
 	var parts []error
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // the error that the collector returned, not one that it wraps
+	// The error that the collector returned, not one that it wraps.
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		parts = joined.Unwrap()
 	} else {
 		parts = []error{err}

@@ -175,8 +175,9 @@ func (cc *ClusterCache) used() {
 		n.mu.Unlock()
 
 		if !over {
-			cc.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until its Start is called, "+
-				"by a manager it was added to (mgr.Add or SetupWithManager) or by the program itself")
+			cc.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
+				"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
+				"or by the program itself")
 		}
 	})
 }
@@ -209,7 +210,9 @@ func (cc *ClusterCache) whyNoClusters() string {
 
 // protectedInUse wraps GC.InUse, so that its panics are counted and become
 // errors. It returns nil for nil.
-func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool, error)) func(context.Context, Owner) (bool, error) {
+func (cc *ClusterCache) protectedInUse(
+	inUse func(context.Context, Owner) (bool, error),
+) func(context.Context, Owner) (bool, error) {
 	if inUse == nil {
 		return nil
 	}
@@ -246,7 +249,8 @@ func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.
 		// The context is not cancelled when the dial returns: a dialer may bind
 		// its connection to it.
 		defer context.AfterFunc(cc.ctx, func() { cancel(ErrClosed) })()
-		return callback.Until(ctx, cc.calls, name, func() (net.Conn, error) { return dial(ctx, network, address) }, func(conn net.Conn, err error) {
+		connect := func() (net.Conn, error) { return dial(ctx, network, address) }
+		return callback.Until(ctx, cc.calls, name, connect, func(conn net.Conn, err error) {
 			if err == nil && conn != nil {
 				_ = conn.Close()
 			}
@@ -257,7 +261,8 @@ func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.
 // connectionConfig returns what all connections share.
 func (cc *ClusterCache) connectionConfig() connection.Config {
 	o := &cc.options
-	connects, probes := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn), workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
+	connects := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
+	probes := workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
 
 	return connection.Config{
 		Resolver:       o.Resolver,

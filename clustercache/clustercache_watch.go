@@ -28,7 +28,9 @@ import (
 // MatchingLabels and MatchingFields narrow the watch. ctx is checked only at
 // the start; its end has no effect later. Errors are [ErrClosed], ctx's, and
 // those of an invalid kind or selector.
-func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption) (*Watch, error) {
+func (cc *ClusterCache) Watch(
+	ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption,
+) (*Watch, error) {
 	id, err := cc.selection(obj, opts)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -51,7 +53,9 @@ func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj
 // informer answers its reads now; its reads keep the informer, too.
 // WatchAndRead returns at once; until the informer has synced, the API server
 // answers the reads.
-func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
+func (cc *ClusterCache) WatchAndRead(
+	ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind,
+) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
 		return nil, false, &ClusterError{
 			Cluster: cluster,
@@ -257,7 +261,10 @@ func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, er
 		}
 		id, err := cc.selection(kind, options)
 		if err == nil && !spec.Watch && !local(id.FieldSelector) {
-			err = &OptionError{Field: field, Err: fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported)}
+			err = &OptionError{
+				Field: field,
+				Err:   fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported),
+			}
 		}
 		ids = append(ids, id)
 		return err
@@ -282,10 +289,12 @@ func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, er
 	return ids, nil
 }
 
-// newObjectSubscription returns a subscription, which start begins and stop ends. It
-// calls handle with one event at a time. The subscription counts a panic in
-// handle or in a predicate.
-func (cc *ClusterCache) newObjectSubscription(spec ObjectSelection, handle func(ObjectEvent)) (*objectSubscription, error) {
+// newObjectSubscription returns a subscription, which start begins and stop
+// ends. It calls handle with one event at a time. The subscription counts a
+// panic in handle or in a predicate.
+func (cc *ClusterCache) newObjectSubscription(
+	spec ObjectSelection, handle func(ObjectEvent),
+) (*objectSubscription, error) {
 	if spec.Representation > Metadata {
 		return nil, &OptionError{Field: "Representation", Err: ErrUnsupported}
 	}

@@ -50,7 +50,8 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	cluster := p.Clusters[0].Cluster
 	p.Focus = clusterName(cluster)
 	p.Watches, _ = cc.WatchStatuses(cluster) // none if the cluster was forgotten meanwhile
-	p.Users = slices.DeleteFunc(cc.Usage().Uses, func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
+	p.Users = slices.DeleteFunc(cc.Usage().Uses,
+		func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
 
 	return true
 }
@@ -88,7 +89,8 @@ func trouble(s Status) int {
 
 // selects describes which objects of a kind are watched.
 func selects(s WatchStatus) string {
-	parts := slices.DeleteFunc([]string{s.Namespace, s.LabelSelector, s.FieldSelector}, func(part string) bool { return part == "" })
+	parts := slices.DeleteFunc([]string{s.Namespace, s.LabelSelector, s.FieldSelector},
+		func(part string) bool { return part == "" })
 	if len(parts) == 0 {
 		return "all"
 	}

@@ -131,11 +131,14 @@ func TestDeclareNeverWaitsForAClusterThatHangs(t *testing.T) {
 func TestBadTargetFailsAloneAndNamesItself(t *testing.T) {
 	type unregistered struct{ corev1.ConfigMap }
 	bad := map[string]clustercache.Target{
-		"Targets[1].Kind":          {Cluster: fleettest.Key("a")},
-		"Targets[1].Kind ":         {Cluster: fleettest.Key("a"), Kind: (*corev1.ConfigMap)(nil)},
-		"Targets[1].Kind  ":        {Cluster: fleettest.Key("a"), Kind: &unregistered{}},
-		"Targets[1].Kind   ":       {Cluster: fleettest.Key("a"), Kind: clustercache.Kind(schema.GroupVersionKind{})},
-		"Targets[1].Kind    ":      {Cluster: fleettest.Key("a"), Kind: clustercache.Kind(schema.GroupVersionKind{Group: "../..", Version: "v1", Kind: "X"})},
+		"Targets[1].Kind":    {Cluster: fleettest.Key("a")},
+		"Targets[1].Kind ":   {Cluster: fleettest.Key("a"), Kind: (*corev1.ConfigMap)(nil)},
+		"Targets[1].Kind  ":  {Cluster: fleettest.Key("a"), Kind: &unregistered{}},
+		"Targets[1].Kind   ": {Cluster: fleettest.Key("a"), Kind: clustercache.Kind(schema.GroupVersionKind{})},
+		"Targets[1].Kind    ": {
+			Cluster: fleettest.Key("a"),
+			Kind:    clustercache.Kind(schema.GroupVersionKind{Group: "../..", Version: "v1", Kind: "X"}),
+		},
 		"Targets[1].Namespace":     fleettest.Target("a", "Secret", client.InNamespace("no/path")),
 		"Targets[1].LabelSelector": fleettest.Target("a", "Secret", client.MatchingLabels{"a": "not a value!"}),
 		"Targets[1].LabelSelector ": fleettest.Target("a", "Secret", client.MatchingLabelsSelector{
@@ -341,8 +344,13 @@ func TestUsageShowsWhoUsesWhat(t *testing.T) {
 
 		text, err := json.Marshal(usage.Uses[1])
 		require.NoError(t, err)
-		require.JSONEq(t, `{"key":{"cluster":{"name":"a","namespace":"fleet"},"apiVersion":"v1","kind":"Secret","namespace":"x","labelSelector":"l=1"},
-			"owners":[{"apiVersion":"fleet.test/v1","kind":"Rollout","namespace":"ns","name":"o"}],"references":1,"synced":true}`, string(text))
+		require.JSONEq(t, `{
+			"key": {"cluster":{"name":"a","namespace":"fleet"},
+				"apiVersion":"v1","kind":"Secret","namespace":"x","labelSelector":"l=1"},
+			"owners": [{"apiVersion":"fleet.test/v1","kind":"Rollout","namespace":"ns","name":"o"}],
+			"references": 1,
+			"synced": true
+		}`, string(text))
 		_, err = json.Marshal(usage)
 		require.NoError(t, err)
 	})

@@ -43,7 +43,8 @@
 // to stop anything:
 //
 //	_, err := cc.Declare(ctx, owner,
-//		clustercache.Target{Cluster: cluster, Kind: &appsv1.Deployment{}, Options: []client.ListOption{client.InNamespace("web")}},
+//		clustercache.Target{Cluster: cluster, Kind: &appsv1.Deployment{},
+//			Options: []client.ListOption{client.InNamespace("web")}},
 //		clustercache.Target{Cluster: cluster, Kind: clustercache.Kind(gvk)})
 //
 // New targets start, targets that are no longer needed end after a while, and

@@ -45,9 +45,9 @@ var (
 	// the cache.
 	ErrNotWatched = errors.New("not watched")
 	// ErrNotWatchable indicates that a kind can be read but not watched: its
-	// resource has no verb list, or, for reads in mode AutoWatch, no verb watch.
-	// Reads of it go to the API server. A Watch of a kind that can only be
-	// listed is polled.
+	// resource has no verb list, or, for reads in mode AutoWatch, no verb
+	// watch. Reads of it go to the API server. A Watch of a kind that can only
+	// be listed is polled.
 	ErrNotWatchable = watchset.ErrNotWatchable
 	// ErrReleased indicates that the watch was released.
 	ErrReleased = errors.New("watch released")

@@ -130,14 +130,15 @@ type IndexError struct {
 	Field string
 	// Object is one of the objects that it failed for.
 	Object client.ObjectKey
-	// Err is the cause: [informerpool.ErrIndexPanicked], or why the object does not fit the
-	// representation.
+	// Err is the cause: [informerpool.ErrIndexPanicked], or why the object does
+	// not fit the representation.
 	Err error
 }
 
 // Error names the field, the kind, the cluster and the cause.
 func (e *IndexError) Error() string {
-	return fmt.Sprintf("index %q of %s in cluster %s: object %s: %v", e.Field, kindName(e.GVK), clusterName(e.Cluster), objectName(e.Object), e.Err)
+	return fmt.Sprintf("index %q of %s in cluster %s: object %s: %v",
+		e.Field, kindName(e.GVK), clusterName(e.Cluster), objectName(e.Object), e.Err)
 }
 
 // Unwrap returns the cause.
@@ -145,7 +146,8 @@ func (e *IndexError) Unwrap() error { return e.Err }
 
 // valuesOf computes the index of a cached object.
 func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Object) ([]string, error) {
-	return x.compute(cc, c, client.ObjectKeyFromObject(o), func(f Representation) (client.Object, error) { return f.of(cc, o) })
+	return x.compute(cc, c, client.ObjectKeyFromObject(o),
+		func(f Representation) (client.Object, error) { return f.of(cc, o) })
 }
 
 // compute calls Values with the object in the representation that it needs. By

@@ -33,7 +33,10 @@ func (noAccess) Resolve(context.Context, client.ObjectKey) (resolver.Access, err
 func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	id := watchset.Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
 	make1 := func(t *testing.T, logged func(string)) *cluster {
-		cc, err := New(Options{Resolver: noAccess{}, Logger: funcr.New(func(_, args string) { logged(args) }, funcr.Options{})})
+		cc, err := New(Options{
+			Resolver: noAccess{},
+			Logger:   funcr.New(func(_, args string) { logged(args) }, funcr.Options{}),
+		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, cc.stop(context.Background())) })
 		cc.live.Store(true)
@@ -102,7 +105,8 @@ func TestWhatIsReleasedIsForgotten(t *testing.T) {
 	owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
 	for i := range 10 {
 		cluster := client.ObjectKey{Name: strconv.Itoa(i)}
-		_, err := cc.Declare(t.Context(), owner, Target{Cluster: cluster, Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
+		_, err := cc.Declare(t.Context(), owner,
+			Target{Cluster: cluster, Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
 		require.NoError(t, err)
 		_, err = cc.Sweep(t.Context())
 		require.NoError(t, err)
@@ -126,7 +130,8 @@ func TestNewSubscriberIsNotToldOfAForgottenCluster(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- cc.Start(ctx) }()
 		owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
-		_, err = cc.Declare(t.Context(), owner, Target{Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
+		_, err = cc.Declare(t.Context(), owner,
+			Target{Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NotEmpty(t, cc.events.last)

@@ -38,11 +38,14 @@ func continuation(cut bool) string {
 }
 
 // listCached answers a list from the cache.
-func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
+func (c *cluster) listCached(
+	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList,
+) error {
 	switch lo.Continue {
 	case "":
 	case cutAtLimit:
-		return fmt.Errorf("%w: a list that was cut at its limit cannot be continued; read it without Limit, or with LiveClient", ErrUnsupported)
+		return fmt.Errorf("%w: a list that was cut at its limit cannot be continued; "+
+			"read it without Limit, or with LiveClient", ErrUnsupported)
 	default:
 		if o.mode == CacheOnly {
 			return fmt.Errorf("%w: a continue token", ErrUnsupported)
@@ -116,7 +119,8 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 		case failed != nil:
 			return selected{}, translateIndex(failed)
 		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, candidate.Want) != nil,
-			o.moved(candidate.Want), candidate.In(lo.Namespace) != namespace: // another history or scope began meanwhile
+			o.moved(candidate.Want), candidate.In(lo.Namespace) != namespace:
+			// Another history or scope began meanwhile.
 			return selected{}, watchset.ErrAgain
 		default:
 			found := selected{objects: objects, version: rv}.limited(lo.Limit)
@@ -230,9 +234,11 @@ func (c *cluster) query(
 		index := c.cc.indexes.find(c.key, want.GVK, r.Field)
 		switch {
 		case r.Field == watchset.FieldName:
-			keep = append(keep, func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetName()), nil })
+			keep = append(keep,
+				func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetName()), nil })
 		case r.Field == watchset.FieldNamespace:
-			keep = append(keep, func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetNamespace()), nil })
+			keep = append(keep,
+				func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetNamespace()), nil })
 		case index == nil:
 			return q, nil, fmt.Errorf("%w: field %q has no index", ErrUnsupported, r.Field)
 		case r.Operator != selection.NotEquals && q.Index == "" && useIndex:

@@ -32,7 +32,10 @@ const (
 // index and would refuse the list. Requirements on such fields are evaluated
 // here, by the index's function, so that the answer does not depend on where it
 // comes from.
-func (c *cluster) listLive(ctx context.Context, live client.Client, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
+func (c *cluster) listLive(
+	ctx context.Context, live client.Client, gvk schema.GroupVersionKind,
+	lo *client.ListOptions, list client.ObjectList,
+) error {
 	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
 	if len(indexed) == 0 {
 		return live.List(ctx, list, lo)
@@ -56,7 +59,9 @@ type indexedField struct {
 
 // splitFields separates the fields that have an index from those for the
 // server.
-func (c *cluster) splitFields(gvk schema.GroupVersionKind, s fields.Selector) (indexed []indexedField, rest fields.Selector) {
+func (c *cluster) splitFields(
+	gvk schema.GroupVersionKind, s fields.Selector,
+) (indexed []indexedField, rest fields.Selector) {
 	if s == nil {
 		return nil, nil
 	}
@@ -91,7 +96,9 @@ type liveSelection struct {
 }
 
 // read lists page by page, and keeps the selected objects.
-func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client.ListOptions, rest fields.Selector) error {
+func (s *liveSelection) read(
+	ctx context.Context, live client.Client, lo *client.ListOptions, rest fields.Selector,
+) error {
 	page := client.ListOptions{
 		LabelSelector: lo.LabelSelector,
 		FieldSelector: rest,
@@ -107,8 +114,8 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 		}
 		s.version = list.GetResourceVersion()
 		if seen += len(list.Items); seen > maxLiveSelected {
-			return fmt.Errorf("%w: more than %d objects to select from by field %q; only an informer that has synced can",
-				ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
+			return fmt.Errorf("%w: more than %d objects to select from by field %q; "+
+				"only an informer that has synced can", ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
 		}
 
 		for i := range list.Items {
@@ -139,7 +146,8 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 // selects reports whether all indexed fields select the object.
 func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 	for _, f := range s.indexed {
-		values, err := f.index.compute(s.c.cc, s.c, client.ObjectKeyFromObject(u), func(r Representation) (client.Object, error) { return s.in(r, u) })
+		values, err := f.index.compute(s.c.cc, s.c, client.ObjectKeyFromObject(u),
+			func(r Representation) (client.Object, error) { return s.in(r, u) })
 		if err != nil || !fieldSelects(f.Requirement, values) {
 			return false, err
 		}

@@ -29,27 +29,34 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descClusters = describe("clusters", "Known clusters by phase.", "phase")
 	descUp       = describe("cluster_up", "Whether the cluster is connected.", "cluster")
-	descStale    = describe("cluster_staleness_seconds", "Seconds since the least recently active informer heard from its server.", "cluster")
+	descStale    = describe("cluster_staleness_seconds",
+		"Seconds since the least recently active informer heard from its server.", "cluster")
 	descConnects = describe("connects_total", "Connections made, the first one included.", "cluster")
-	descResets   = describe("history_resets_total", "Times that another history was found: another cluster, or a rolled back one.", "cluster")
+	descResets   = describe("history_resets_total",
+		"Times that another history was found: another cluster, or a rolled back one.", "cluster")
 	descInformer = describe("informers", "Informers that run.", "cluster")
 	descUnsynced = describe("informers_unsynced", "Informers that have not listed yet, in all clusters.")
-	descUnmapped = describe("watches_unmapped", "Watches of kinds that their cluster does not serve, or whose discovery has not been queried yet, in all clusters.")
+	descUnmapped = describe("watches_unmapped",
+		"Watches of kinds that their cluster does not serve, "+
+			"or whose discovery has not been queried yet, in all clusters.")
 	descRefs     = describe("informer_references", "Leases held on informers.", "cluster")
 	descObjects  = describe("cached_objects", "Objects in the cache.", "cluster")
 	descBytes    = describe("cached_bytes", "Approximate memory of the cached objects.", "cluster")
 	descStalls   = describe("watch_stalls_total", "Streams cut because nothing came.", "cluster")
 	descRejected = describe("rejected_objects_total", "Objects refused as broken.", "cluster")
-	descExpiry   = describe("credential_expiry_timestamp_seconds", "When the credentials in use end, where that is known.", "cluster")
+	descExpiry   = describe("credential_expiry_timestamp_seconds",
+		"When the credentials in use end, where that is known.", "cluster")
 	descOwners   = describe("declaring_owners", "Owners that use something they declared.")
-	descDeclared = describe("declared_watches", "Things that are watched because owners declared them, or did within the grace.")
-	descSubs     = describe("event_subscribers", "Subscriptions to events of clusters and of objects.")
-	descLists    = describe("list_requests_total", "Requests for lists that are not streamed, in all clusters.")
-	descWatches  = describe("watch_requests_total", "Requests for watches and streamed lists, in all clusters.")
-	descResumes  = describe("watch_resumes_total", "Watches that went on where an earlier one ended, in all clusters.")
-	descResyncs  = describe("resyncs_total", "Lists of informers that had listed before, in all clusters.")
-	descAudits   = describe("audits_total", "Comparisons of caches with their servers, in all clusters: equal, different, or failed.", "result")
-	descBuild    = describe("build_info", "Always 1. The labels are the versions that run.", "version", "go_version")
+	descDeclared = describe("declared_watches",
+		"Things that are watched because owners declared them, or did within the grace.")
+	descSubs    = describe("event_subscribers", "Subscriptions to events of clusters and of objects.")
+	descLists   = describe("list_requests_total", "Requests for lists that are not streamed, in all clusters.")
+	descWatches = describe("watch_requests_total", "Requests for watches and streamed lists, in all clusters.")
+	descResumes = describe("watch_resumes_total", "Watches that went on where an earlier one ended, in all clusters.")
+	descResyncs = describe("resyncs_total", "Lists of informers that had listed before, in all clusters.")
+	descAudits  = describe("audits_total",
+		"Comparisons of caches with their servers, in all clusters: equal, different, or failed.", "result")
+	descBuild = describe("build_info", "Always 1. The labels are the versions that run.", "version", "go_version")
 )
 
 // metrics are the metrics that are counted as things happen, and the collector
@@ -78,10 +85,13 @@ func newMetrics(cc *ClusterCache) *metrics {
 			Name: "fleetcache_probes_total", Help: "Probes by result.",
 		}, []string{"result"}),
 		probeTook: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "fleetcache_probe_duration_seconds", Help: "Time that probes took.", Buckets: prometheus.ExponentialBuckets(0.005, 3, 8),
+			Name:    "fleetcache_probe_duration_seconds",
+			Help:    "Time that probes took.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 3, 8),
 		}),
 		connTook: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "fleetcache_connect_duration_seconds", Help: "Time that attempts to connect took, failed ones included.",
+			Name:    "fleetcache_connect_duration_seconds",
+			Help:    "Time that attempts to connect took, failed ones included.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 3, 8),
 		}),
 		connFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -173,9 +183,9 @@ func (m *metrics) counted() []prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descClusters, descUp, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped, descRefs, descObjects,
-		descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches, descResumes, descResyncs, descBuild,
-		descOwners, descDeclared, descAudits,
+		descClusters, descUp, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped,
+		descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches,
+		descResumes, descResyncs, descBuild, descOwners, descDeclared, descAudits,
 	} {
 		out <- d
 	}

@@ -272,8 +272,8 @@ func (o Options) validate() error {
 		check(ok, "Discover", "needs a Resolver that lists clusters")
 	}
 	check(o.ReadMode <= LiveOnly, "ReadMode", "unknown")
-	check(o.ProbePath == "" || (strings.HasPrefix(o.ProbePath, "/") && !strings.ContainsAny(o.ProbePath, " \t\r\n#")), "ProbePath",
-		"must be an absolute path")
+	check(o.ProbePath == "" || (strings.HasPrefix(o.ProbePath, "/") && !strings.ContainsAny(o.ProbePath, " \t\r\n#")),
+		"ProbePath", "must be an absolute path")
 
 	for field, d := range map[string]time.Duration{
 		"IdleTimeout":    o.IdleTimeout,
@@ -287,7 +287,8 @@ func (o Options) validate() error {
 	} {
 		check(d >= 0, field, "negative")
 		if field != "IdleTimeout" && field != "StaleAfter" { // in which any time is useful, and floods nobody
-			check(d <= 0 || d >= time.Millisecond, field, "less than a millisecond: a number without a unit counts nanoseconds")
+			check(d <= 0 || d >= time.Millisecond, field,
+				"less than a millisecond: a number without a unit counts nanoseconds")
 		}
 	}
 

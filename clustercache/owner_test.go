@@ -46,9 +46,12 @@ func TestOwnerExistsReportsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
 		inUse bool
 		err   bool
 	}{
-		"there":         {func(*metav1.PartialObjectMetadata) error { return nil }, true, false},
-		"not found":     {func(*metav1.PartialObjectMetadata) error { return notFound }, false, false},
-		"being deleted": {func(o *metav1.PartialObjectMetadata) error { o.DeletionTimestamp = &now; return nil }, false, false},
+		"there":     {func(*metav1.PartialObjectMetadata) error { return nil }, true, false},
+		"not found": {func(*metav1.PartialObjectMetadata) error { return notFound }, false, false},
+		"being deleted": {func(o *metav1.PartialObjectMetadata) error {
+			o.DeletionTimestamp = &now
+			return nil
+		}, false, false},
 		"forbidden": {func(*metav1.PartialObjectMetadata) error {
 			return apierrors.NewForbidden(schema.GroupResource{}, "o", nil)
 		}, false, true},

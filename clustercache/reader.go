@@ -242,7 +242,8 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 	}
 	s := want.Lease().Status()
 	if o.maxAge > 0 && time.Since(s.LastSeen) > o.maxAge {
-		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastSeen).Round(time.Second)))
+		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale,
+			time.Since(s.LastSeen).Round(time.Second)))
 	}
 
 	if o.atLeast != "" {
@@ -297,7 +298,9 @@ func distrusted(err error) error {
 }
 
 // getCached reads one object from the cache.
-func (c *cluster) getCached(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey, obj client.Object) error {
+func (c *cluster) getCached(
+	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey, obj client.Object,
+) error {
 	if o.mode == LiveOnly {
 		return errLive
 	}
@@ -313,7 +316,9 @@ func (c *cluster) getCached(o *readOptions, gvk schema.GroupVersionKind, key cli
 }
 
 // lookUp finds one object in the cache.
-func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey) (*informerpool.Object, error) {
+func (c *cluster) lookUp(
+	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey,
+) (*informerpool.Object, error) {
 	var space [4]watchset.Candidate
 	err := notWatched(o)
 	late := c.wants.Late(gvk, key.Namespace)

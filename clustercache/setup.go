@@ -97,15 +97,16 @@ func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
 		// Owners need not be objects of the hub. If they are objects of remote
 		// clusters, only this line reveals it.
 		if _, met := h.met[owner.GVK]; !met {
-			h.once("An owner is not found in the manager's cluster, and what it declared is let go; if owners of this kind are "+
-				"objects of other clusters, set Options.GC.InUse", owner, "owner", owner)
+			h.once("An owner is not found in the manager's cluster, and what it declared is let go; "+
+				"if owners of this kind are objects of other clusters, set Options.GC.InUse", owner, "owner", owner)
 		}
 		return false, nil
 	case ctx.Err() != nil:
 		return false, err
 	}
 
-	h.once("Owners of a kind cannot be looked for: those that vanish without Drop keep what they declared", owner, "cause", err.Error())
+	h.once("Owners of a kind cannot be looked for: those that vanish without Drop keep what they declared", owner,
+		"cause", err.Error())
 
 	return false, gc.ErrPartial
 }

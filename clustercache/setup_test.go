@@ -38,7 +38,9 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 	to := func(context.Context, client.ObjectKey, client.Object) []reconcile.Request { return nil }
 	feed := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 	for name, use := range map[string]func(*testing.T, *clustercache.ClusterCache){
-		"engage": func(t *testing.T, cc *clustercache.ClusterCache) { require.NoError(t, cc.Engage(fleettest.Key("a"))) },
+		"engage": func(t *testing.T, cc *clustercache.ClusterCache) {
+			require.NoError(t, cc.Engage(fleettest.Key("a")))
+		},
 		"watch": func(t *testing.T, cc *clustercache.ClusterCache) {
 			_, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
 			require.NoError(t, err)
@@ -133,14 +135,16 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 		engage   bool
 		want     string
 	}{
-		"forgotten":          {itself, false, false, forgotten},
-		"in a chain":         {chained, false, false, forgotten},
-		"none is listed":     {itself, true, false, none},
-		"engages":            {itself, false, true, ""},
-		"engages and lists":  {itself, true, true, ""},
-		"lists nothing":      {mutes, false, false, mute},
-		"asks for one":       {mutes, false, true, ""},
-		"lists take forever": {func(*fleettest.Directory) resolver.Resolver { return deafLister{blind} }, true, false, late},
+		"forgotten":         {itself, false, false, forgotten},
+		"in a chain":        {chained, false, false, forgotten},
+		"none is listed":    {itself, true, false, none},
+		"engages":           {itself, false, true, ""},
+		"engages and lists": {itself, true, true, ""},
+		"lists nothing":     {mutes, false, false, mute},
+		"asks for one":      {mutes, false, true, ""},
+		"lists take forever": {
+			func(*fleettest.Directory) resolver.Resolver { return deafLister{blind} }, true, false, late,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

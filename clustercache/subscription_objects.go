@@ -29,7 +29,7 @@ type objectSubscription struct {
 	spec   ObjectSelection
 	wanted []watchset.Selection                       // of Kinds and Selections; an id without a kind means every kind
 	given  map[schema.GroupVersionKind]Representation // the representation in which each kind was named
-	misfit atomic.Int64                               // events whose object could not be converted to the representation
+	misfit atomic.Int64                               // events whose object could not be converted
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
 
@@ -58,7 +58,8 @@ func (s *objectSubscription) handle(e informerpool.Event, to func(ObjectEvent)) 
 	ok, err := v.passes(s.spec.Predicates, e)
 	if err != nil {
 		s.misfit.Add(1)
-		s.cc.log.Error(err, "Object cannot be given to predicates; its event passes", "cluster", clusterName(e.Key.Cluster), "kind", gvk.Kind)
+		s.cc.log.Error(err, "Object cannot be given to predicates; its event passes",
+			"cluster", clusterName(e.Key.Cluster), "kind", gvk.Kind)
 	}
 	if ok || err != nil {
 		to(ObjectEvent{
@@ -154,7 +155,11 @@ func (s *objectSubscription) narrower(c *cluster, id watchset.Selection) (keys [
 		if w.Namespace+w.LabelSelector+w.FieldSelector == "" {
 			return nil, true
 		}
-		keys = append(keys, informerpool.Key{Namespace: w.Namespace, LabelSelector: w.LabelSelector, FieldSelector: w.FieldSelector})
+		keys = append(keys, informerpool.Key{
+			Namespace:     w.Namespace,
+			LabelSelector: w.LabelSelector,
+			FieldSelector: w.FieldSelector,
+		})
 	}
 
 	return keys, len(keys) > 0
@@ -234,7 +239,9 @@ func (s *objectSubscription) letGo(c *cluster, id watchset.Selection, w *Watch) 
 	s.mu.Unlock()
 
 	w.retire()
-	s.clusterAdded(c) // the cluster may have come back just before the delete above, when clusterAdded found no watch lacking
+	// The cluster may have come back just before the delete above, when
+	// clusterAdded found no watch lacking.
+	s.clusterAdded(c)
 }
 
 // trigger delivers an object again, if it is cached.

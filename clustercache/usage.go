@@ -102,8 +102,8 @@ type Use struct {
 	// LastRead is when WatchAndRead or a read in mode AutoWatch last used it.
 	// Zero if none of these keeps it.
 	LastRead time.Time `json:"lastRead,omitzero"`
-	// References counts the references to it: one for all owners together, one for
-	// all reads in mode AutoWatch, and one for each Watch.
+	// References counts the references to it: one for all owners together, one
+	// for all reads in mode AutoWatch, and one for each Watch.
 	References int `json:"references"`
 	// Synced reports whether it can be read from the cache.
 	Synced bool `json:"synced"`

@@ -88,9 +88,9 @@ func (w *Watch) retire() {
 }
 
 // Close is Release, and then waits until no handler of the watch is being
-// called, and, if this was the last reference to the informer, no handler with one
-// of its events, or until ctx ends. A Close called by such a handler does not
-// wait for that handler.
+// called, and, if this was the last reference to the informer, no handler with
+// one of its events, or until ctx ends. A Close called by such a handler does
+// not wait for that handler.
 func (w *Watch) Close(ctx context.Context) error {
 	lease, _, _ := w.c.wants.Look(w.want)
 	w.mu.Lock()

@@ -37,7 +37,10 @@ func TestNewNamesEveryBadOption(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, "option "+field+":")
 	}
-	_, err = clustercache.New(clustercache.Options{Resolver: fleettest.NewDirectory(), Informers: informerpool.Options{PageSize: -1}})
+	_, err = clustercache.New(clustercache.Options{
+		Resolver:  fleettest.NewDirectory(),
+		Informers: informerpool.Options{PageSize: -1},
+	})
 	e, ok := errors.AsType[*clustercache.OptionError](err)
 	require.True(t, ok)
 	require.Equal(t, "Informers", e.Field)
@@ -112,9 +115,14 @@ func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		require.ErrorIs(t, <-waiting, clustercache.ErrClosed)
 		for _, err := range []error{
-			fleettest.Get(t, cc), fleettest.Get(t, cc, clustercache.AutoWatch), w.WaitForSync(t.Context()), cc.Engage(fleettest.Key("b")),
-			second(cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})), second(cc.Client(fleettest.Key("a"))),
-			controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
+			fleettest.Get(t, cc),
+			fleettest.Get(t, cc, clustercache.AutoWatch),
+			w.WaitForSync(t.Context()),
+			cc.Engage(fleettest.Key("b")),
+			second(cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})),
+			second(cc.Client(fleettest.Key("a"))),
+			controller.ClusterSource(cc,
+				func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
 		} {
 			require.ErrorIs(t, err, clustercache.ErrClosed)
 		}
@@ -165,12 +173,14 @@ func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing
 func TestClusterSourceReplaysAndFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[clustercache.ClusterEventType]())
+		q := workqueue.NewTypedRateLimitingQueue(
+			workqueue.DefaultTypedControllerRateLimiter[clustercache.ClusterEventType]())
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
-		s := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEventType {
+		mapping := func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEventType {
 			return []clustercache.ClusterEventType{e.Type}
-		})
+		}
+		s := controller.ClusterSource(cc, mapping)
 		require.NoError(t, s.Start(ctx, q))
 		synctest.Wait()
 		next := func() clustercache.ClusterEventType {
@@ -196,7 +206,8 @@ func TestFeedThatWatchesCoversClustersThatComeLater(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		ctx, cancel := context.WithCancel(t.Context())
 		seen := make(chan string, 100)
-		seq, err := cc.ObjectEvents(ctx, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+		seq, err := cc.ObjectEvents(ctx,
+			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		require.NoError(t, err)
 		done := make(chan struct{})
 		go func() {
@@ -244,7 +255,9 @@ func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 				break
 			}
 		}
-		require.Equal(t, []clustercache.ClusterEventType{clustercache.Connected, clustercache.Disconnected, clustercache.Connected}, types)
+		require.Equal(t, []clustercache.ClusterEventType{
+			clustercache.Connected, clustercache.Disconnected, clustercache.Connected,
+		}, types)
 		require.Equal(t, 11, fleettest.Status(t, cc).Connects)
 		require.Equal(t, fleettest.Status(t, cc).Since, last, "what was undone before its turn is not told")
 	})
