@@ -33,9 +33,9 @@ const (
 )
 
 // ClusterEvent is one change of one cluster. For each cluster and subscriber,
-// Connected and Disconnected alternate. Events are level-triggered: a slow
-// subscriber may miss a change that was undone before its turn, but never the
-// last state.
+// Connected and Disconnected alternate, except for those that are marked as
+// Initial. Events are level-triggered: a slow subscriber may miss a change that
+// was undone before its turn, but never the last state.
 type ClusterEvent struct {
 	Cluster client.ObjectKey
 	Type    ClusterEventType
@@ -48,7 +48,7 @@ type ClusterEvent struct {
 	// Time is the time of the change.
 	Time time.Time
 	// Initial marks an event from before the subscription began that no later
-	// event has superseded.
+	// event has superseded, and one that Trigger delivers once more.
 	Initial bool
 }
 
@@ -138,19 +138,14 @@ func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 	}
 }
 
-// replay delivers the state of a cluster to a subscriber once more, unless
-// newer events of it are waiting. In that way Connected and Disconnected still
-// alternate, but for events that are marked as initial.
+// replay delivers the state of a cluster to a subscriber once more, unless it
+// is about to be delivered.
 func (b *broadcaster) replay(s *clusterSubscriber, cluster client.ObjectKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	if _, subscribed := b.subs[s]; !subscribed || s.waiting(cluster) {
-		return
-	}
-	for _, e := range b.last[cluster] {
-		e.Initial = true
-		s.put(e)
+	if _, subscribed := b.subs[s]; subscribed {
+		s.putAgain(cluster, b.last[cluster])
 	}
 }
 
@@ -186,23 +181,20 @@ type clusterSubscriber struct {
 	paused  bool
 }
 
-// waiting reports whether events of a cluster are yet to be delivered.
-func (s *clusterSubscriber) waiting(cluster client.ObjectKey) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.pending[cluster]) > 0
-}
-
 // put adds an event. The caller holds the broadcaster's lock, so put cannot
 // send on the closed channel.
 func (s *clusterSubscriber) put(e ClusterEvent) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putLocked(e)
+}
+
+func (s *clusterSubscriber) putLocked(e ClusterEvent) {
 	waiting, queued := s.pending[e.Cluster]
 	if !queued {
 		s.queue = append(s.queue, e.Cluster)
 	}
 	s.pending[e.Cluster] = mergeEvent(waiting, e)
-	s.mu.Unlock()
 
 	select {
 	case s.changed <- struct{}{}:
@@ -210,21 +202,40 @@ func (s *clusterSubscriber) put(e ClusterEvent) {
 	}
 }
 
+// putAgain adds the events that are the state of a cluster once more. If it is
+// waiting to be known as connected or disconnected, it adds none.
+func (s *clusterSubscriber) putAgain(cluster client.ObjectKey, level []ClusterEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	waiting := slices.Clone(s.pending[cluster])
+	if slices.ContainsFunc(waiting, flips) {
+		return
+	}
+	for _, e := range level {
+		e.Initial = !slices.Contains(waiting, e) // one that waits is delivered for the first time
+		s.putLocked(e)
+	}
+}
+
+// flips reports whether an event is one of those that alternate.
+func flips(e ClusterEvent) bool { return e.Type == Connected || e.Type == Disconnected }
+
 // mergeEvent adds an event to those that wait, and drops those that it
 // supersedes. Of alternating connects and disconnects it keeps the last one or
-// two, so that they still alternate with those already delivered.
+// two, so that they still alternate with those already delivered. An initial
+// one may repeat a delivered one, so it is dropped without its counterpart.
 func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	waiting = without(waiting, PhaseChanged)
 	if e.Type != PhaseChanged && e.Type != Disconnected { // neither ends a silence
 		waiting = without(waiting, Silent)
 	}
-	flips := 0
-	for _, w := range waiting {
-		if w.Type == Connected || w.Type == Disconnected {
-			flips++
-		}
-	}
-	if (e.Type == Connected || e.Type == Disconnected) && flips >= 2 {
+	first := slices.IndexFunc(waiting, flips)
+	switch {
+	case !flips(e) || first < 0 || !slices.ContainsFunc(waiting[first+1:], flips): // fewer than three
+	case waiting[first].Initial:
+		waiting = slices.Delete(waiting, first, first+1)
+	default:
 		waiting = waiting[:0]
 	}
 

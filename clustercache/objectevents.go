@@ -78,12 +78,16 @@ type ObjectEvent struct {
 }
 
 // As returns one of the event's objects, Old, New or LastDelivered, in a
-// representation. [AsGiven] is that of the ObjectSelection. Each is decoded
-// once: predicates and the handler share the result, which is read-only. The
-// error is that of an object that does not fit the representation.
+// representation, and nil for nil. [AsGiven] is that of the ObjectSelection.
+// Each object is decoded once: predicates and the handler share the result,
+// which is read-only. The error is that of an object that does not fit the
+// representation, or [ErrUnsupported].
 func (e ObjectEvent) As(r Representation, o *informerpool.Object) (client.Object, error) {
-	if e.views == nil { // not made by a ClusterCache
+	if e.views == nil || r > Metadata { // not made by a ClusterCache, or no representation
 		return nil, ErrUnsupported
+	}
+	if o == nil {
+		return nil, nil
 	}
 	return e.views.as(r, o)
 }

@@ -63,8 +63,9 @@ func (s *Subscription) Pause() { s.delivery.pause(true) }
 func (s *Subscription) Continue() { s.delivery.pause(false) }
 
 // Trigger delivers an object once more, marked as Resync, if it is cached and
-// selected. A subscription to clusters delivers the state of the cluster once
-// more, marked as Initial.
+// selected. A subscription to clusters delivers the events that make up the
+// state of the cluster once more, marked as Initial, unless they are about to
+// be delivered.
 func (s *Subscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
 	s.delivery.trigger(cluster, gvk, object)
 }

@@ -35,6 +35,7 @@ type objectSubscription struct {
 
 	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
 	watches map[*cluster]map[watchset.Selection]*Watch
+	started bool
 	stopped bool
 }
 
@@ -84,9 +85,17 @@ func (s *objectSubscription) representation(gvk schema.GroupVersionKind) Represe
 }
 
 // start takes the subscription's own watches, or subscribes to the watches of
-// others. It does not block. It does nothing after stop.
+// others. It does not block. It does nothing after stop or another start.
 func (s *objectSubscription) start() {
 	s.cc.used()
+	s.mu.Lock()
+	started := s.started
+	s.started = true
+	s.mu.Unlock()
+
+	if started {
+		return
+	}
 	// The subscription is registered first: a cluster or lease that is added
 	// during the loop below is offered by its adder as well, and twice does no
 	// harm.

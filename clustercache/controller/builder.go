@@ -49,7 +49,8 @@ type Builder struct {
 // builderInput is a watched kind, and the mapping of its objects to requests.
 type builderInput struct {
 	object     client.Object
-	mapping    ObjectMapFunc[Request] // nil: the owners of the reconciled kind
+	mapping    ObjectMapFunc[Request] // unused if owned
+	owned      bool                   // by the reconciled kind
 	predicates []predicate.Predicate
 	metadata   bool // the mapping reads only metadata
 }
@@ -88,7 +89,12 @@ func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *
 // their controller when they change: the owner in the same cluster, of the kind
 // given to For, that their owner references mark as the controller.
 func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) *Builder {
-	b.inputs = append(b.inputs, builderInput{object: object, predicates: predicates, metadata: true})
+	b.inputs = append(b.inputs, builderInput{
+		object:     object,
+		owned:      true,
+		predicates: predicates,
+		metadata:   true,
+	})
 	return b
 }
 
@@ -167,10 +173,13 @@ func (b *Builder) Build(
 		switch {
 		case input.object == nil:
 			return nil, fmt.Errorf("build controller %s: For can be called once", name)
-		case mapping == nil && b.object == nil:
+		case input.owned && b.object == nil:
 			return nil, fmt.Errorf("build controller %s: Owns needs For", name)
-		case mapping == nil:
+		case input.owned:
 			mapping = controllerOf(b.cc, gvk)
+		case mapping == nil:
+			err := &clustercache.OptionError{Field: "mapping", Err: errRequired}
+			return nil, fmt.Errorf("build controller %s: %w", name, err)
 		}
 
 		selection := clustercache.ObjectSelection{

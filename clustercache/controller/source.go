@@ -22,7 +22,7 @@ import (
 // remove it from a running controller; the controller's Watch can add another
 // one at any time. All methods may be called from many goroutines.
 // [ObjectSource] and [ClusterSource] make one.
-type Source[request comparable, mapFunc any] struct {
+type Source[request comparable, mapFunc mapping[request]] struct {
 	cc        *clustercache.ClusterCache
 	name      func() string // in the controller's log
 	config    debounce.Config
@@ -39,9 +39,15 @@ type Source[request comparable, mapFunc any] struct {
 	}
 }
 
+// mapping are the types of mapping functions.
+type mapping[request comparable] interface {
+	ObjectMapFunc[request] | ClusterMapFunc[request]
+}
+
 // run is one run of a source, for one controller.
 type run[request comparable] struct {
-	ctx          context.Context //nolint:containedctx // the controller's life
+	ctx          context.Context //nolint:containedctx // the controller's life, cut short by Stop
+	cancel       context.CancelFunc
 	subscription *clustercache.Subscription
 	debounced    *debounce.Queue[request]
 	unlinked     func() bool // undoes what the end of ctx would do
@@ -51,7 +57,8 @@ var _ source.TypedSource[string] = (*Source[string, ObjectMapFunc[string]])(nil)
 
 // Start implements source.TypedSource. It does not block. After Stop it does
 // nothing. The error is that of an invalid kind or selector, an
-// [*clustercache.OptionError], or [clustercache.ErrClosed].
+// [*clustercache.OptionError], as for a nil mapping function, or
+// [clustercache.ErrClosed].
 func (s *Source[request, mapFunc]) Start(
 	ctx context.Context, queue workqueue.TypedRateLimitingInterface[request],
 ) error {
@@ -61,20 +68,25 @@ func (s *Source[request, mapFunc]) Start(
 	if s.config.MaxDelay < 0 {
 		return &clustercache.OptionError{Field: "MaxDelay", Err: errNegative}
 	}
-	r := &run[request]{ctx: ctx, debounced: debounce.New(queue, s.config)}
+	if *s.mapping.Load() == nil {
+		return &clustercache.OptionError{Field: "mapping", Err: errRequired}
+	}
+	r := &run[request]{debounced: debounce.New(queue, s.config)}
 	var err error
 	if r.subscription, err = s.subscribe(r); err != nil {
 		return err
 	}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	s.forgetEnded()
 
 	s.mu.Lock()
 	if s.mu.stopped {
 		s.mu.Unlock()
 
-		r.subscription.Stop()
+		r.end()
 		return nil
 	}
-	s.mu.runs = append(s.stillRunningLocked(), r)
+	s.mu.runs = append(s.mu.runs, r)
 	if s.mu.paused { // before there is anything to deliver
 		r.pause()
 	}
@@ -86,28 +98,40 @@ func (s *Source[request, mapFunc]) Start(
 	return nil
 }
 
-var errNegative = errors.New("negative")
+var (
+	errNegative = errors.New("negative")
+	errRequired = errors.New("required")
+)
 
-// stillRunningLocked returns the runs that Close has to wait for, and forgets
-// the others.
-func (s *Source[request, mapFunc]) stillRunningLocked() []*run[request] {
+// forgetEnded forgets the runs that Close need not wait for. Only their
+// failures are kept.
+func (s *Source[request, mapFunc]) forgetEnded() {
 	expired, cancel := context.WithCancel(context.Background())
 	cancel()
-	var running []*run[request]
-	for _, r := range s.mu.runs {
-		if r.ctx.Err() == nil || r.subscription.Close(expired) != nil {
-			running = append(running, r)
-		} else {
+	for _, r := range s.all() {
+		if r.ctx.Err() == nil || r.close(expired) != nil {
+			continue
+		}
+		s.mu.Lock()
+		if i := slices.Index(s.mu.runs, r); i >= 0 {
+			s.mu.runs = slices.Delete(s.mu.runs, i, i+1)
 			s.failures.Add(r.subscription.Failures())
 		}
+		s.mu.Unlock()
 	}
-
-	return running
 }
 
 // SetMapping replaces the mapping function. A call of the old one that has
-// begun continues; TriggerAll passes every object to the new one.
-func (s *Source[request, mapFunc]) SetMapping(mapping mapFunc) { s.mapping.Store(&mapping) }
+// begun continues; TriggerAll passes every object to the new one. A nil
+// function replaces none, which is logged.
+func (s *Source[request, mapFunc]) SetMapping(mapping mapFunc) {
+	if mapping == nil {
+		log := s.cc.Options().Logger
+		log.Error(errRequired, "Mapping function is nil; the source keeps the one it has", "source", s.String())
+		return
+	}
+	s.mapping.Store(&mapping)
+}
 
 // Trigger delivers an object once more, marked as Resync, if it is cached and
 // the source selects it. A source of clusters delivers the state of the
@@ -157,8 +181,10 @@ func (r *run[request]) pause() {
 // filter or a predicate panicked, or an object did not fit its Representation.
 // Each is logged.
 func (s *Source[request, mapFunc]) Failures() int64 {
+	s.mu.Lock() // so that no run is counted as ended and as running, or as neither
+	defer s.mu.Unlock()
 	n := s.failures.Load()
-	for _, r := range s.all() {
+	for _, r := range s.mu.runs {
 		n += r.subscription.Failures()
 	}
 	return n
@@ -172,32 +198,43 @@ func (s *Source[request, mapFunc]) all() []*run[request] {
 
 // Stop removes the source from its controllers and releases its watches.
 // Delayed requests (Debounce) are queued at once. It is idempotent and does not
-// wait: a call of the mapping function that has begun continues.
+// wait: a call of the mapping function that has begun continues, but its
+// context ends.
 func (s *Source[request, mapFunc]) Stop() {
 	s.mu.Lock()
 	s.mu.stopped = true
 	s.mu.Unlock()
 
 	for _, r := range s.all() {
-		if r.unlinked() {
-			r.end()
-		}
+		r.unlinked()
+		r.end()
 	}
 }
 
-// end ends the run. It is called once.
+// end ends the run. It is idempotent and does not wait.
 func (r *run[request]) end() {
+	r.cancel()
 	r.subscription.Stop()
 	r.debounced.Close()
 }
 
+// close is end, and then waits for the mapping function and for the requests
+// that are being queued.
+func (r *run[request]) close(ctx context.Context) error {
+	r.end()
+	if err := r.subscription.Close(ctx); err != nil {
+		return err
+	}
+	return r.debounced.Wait(ctx)
+}
+
 // Close is Stop, and then waits until no mapping function or predicate is being
-// called, or until ctx ends. A Close called by one of them does not wait for
-// that call.
+// called and no request is being queued, or until ctx ends. A Close called by
+// one of these functions does not wait for that call.
 func (s *Source[request, mapFunc]) Close(ctx context.Context) error {
 	s.Stop()
 	for _, r := range s.all() {
-		if err := r.subscription.Close(ctx); err != nil {
+		if err := r.close(ctx); err != nil {
 			return err
 		}
 	}

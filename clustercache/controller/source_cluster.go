@@ -15,8 +15,9 @@ import (
 )
 
 // ClusterMapFunc returns the requests to reconcile because of a change of a
-// cluster. It is called by one goroutine at a time for each controller. A panic
-// is counted by Failures and loses only the event.
+// cluster. It is called by one goroutine at a time for each controller. ctx
+// ends with the controller, or when the source is stopped. A panic is counted
+// by Failures and loses only the event.
 type ClusterMapFunc[request comparable] func(ctx context.Context, event clustercache.ClusterEvent) []request
 
 // TypedClusterSource is what [ClusterSource] returns.
@@ -76,7 +77,7 @@ func ClusterSource[request comparable](
 			}
 		})
 	}
-	s.SetMapping(mapping)
+	s.mapping.Store(&mapping)
 
 	return s
 }

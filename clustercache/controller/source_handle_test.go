@@ -13,9 +13,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
@@ -345,5 +348,118 @@ func TestClusterSourceDeliversWhatItsFiltersLetPass(t *testing.T) {
 			var e *clustercache.OptionError
 			require.ErrorAs(t, controller.ClusterSource(cc, all, o).Start(t.Context(), q), &e)
 		}
+	})
+}
+
+// TestCloseOfASourceWaitsForDelayedRequests: that the timer, or the end of the
+// controller, is queuing.
+func TestCloseOfASourceWaitsForDelayedRequests(t *testing.T) {
+	for _, controllerEnds := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			cc, _, q := fleettest.NewSource(t)
+			release := make(chan struct{})
+			q.Full = func(controller.Request) { <-release }
+			selection := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}
+			options := controller.ObjectSourceOptions{Debounce: time.Second}
+			s := controller.ObjectSource(cc, selection, controller.EnqueueObject, options)
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			require.NoError(t, s.Start(ctx, q))
+			synctest.Wait()
+			if controllerEnds {
+				end()
+			} else {
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			s.Stop() // does not wait
+			bounded, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorIs(t, s.Close(bounded), context.DeadlineExceeded)
+			close(release)
+			require.NoError(t, s.Close(t.Context()))
+			require.Len(t, q.Take(), 2)
+		})
+	}
+}
+
+func TestStopEndsTheContextOfAMappingThatHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, q := fleettest.NewSource(t)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+			func(ctx context.Context, _ client.ObjectKey, _ client.Object) []controller.Request {
+				<-ctx.Done()
+				return []controller.Request{fleettest.RequestFor("last")}
+			})
+		c := controller.ClusterSource(cc, func(ctx context.Context, _ clustercache.ClusterEvent) []controller.Request {
+			<-ctx.Done()
+			return []controller.Request{fleettest.RequestFor("last")}
+		})
+		require.NoError(t, s.Start(t.Context(), q))
+		require.NoError(t, c.Start(t.Context(), q))
+		synctest.Wait()
+		require.NoError(t, s.Close(t.Context()))
+		require.NoError(t, c.Close(t.Context()))
+		require.Equal(t, []string{"(last)", "(last)"}, q.Names(), "what it returns is not lost")
+	})
+}
+
+func TestNilMappingIsAnErrorAndReplacesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := fleettest.NewSource(t)
+		selection := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}
+		for _, s := range []source.TypedSource[controller.Request]{
+			controller.ObjectSource[controller.Request](cc, selection, nil),
+			controller.ClusterSource[controller.Request](cc, nil),
+		} {
+			var e *clustercache.OptionError
+			require.ErrorAs(t, s.Start(t.Context(), q), &e)
+			require.Equal(t, "mapping", e.Field)
+		}
+
+		s := controller.ObjectSource(cc, selection, controller.EnqueueObject)
+		require.NoError(t, s.Start(t.Context(), q))
+		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
+		s.SetMapping(nil)
+		api.Put("one", "2", nil)
+		require.Equal(t, []string{"one"}, q.Names())
+		require.Zero(t, s.Failures())
+		require.NoError(t, s.Close(t.Context()))
+		require.Zero(t, fleettest.Subscriptions(t, cc))
+
+		pods := []client.Object{(*unstructured.Unstructured)(nil), (*corev1.Pod)(nil), nil}
+		nothing := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: pods}, controller.EnqueueObject)
+		require.Equal(t, "fleetcache object source", nothing.String())
+		require.Error(t, nothing.Start(t.Context(), q))
+	})
+}
+
+// TestFailuresOfEndedRunsAreCountedOnce: the run of a controller that has ended
+// is forgotten, and its failures are not.
+func TestFailuresOfEndedRunsAreCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, q := fleettest.NewSource(t)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+			func(context.Context, client.ObjectKey, client.Object) []controller.Request { panic("no") })
+		done := make(chan struct{})
+		go func() { // the count never falls
+			defer close(done)
+			for last := int64(0); last < 200; time.Sleep(time.Microsecond) {
+				now := s.Failures()
+				if now < last {
+					t.Errorf("%d after %d", now, last)
+				}
+				last = now
+			}
+		}()
+		for range 100 {
+			ctx, end := context.WithCancel(t.Context())
+			require.NoError(t, s.Start(ctx, q))
+			time.Sleep(10 * time.Microsecond)
+			end()
+		}
+		<-done
+		require.EqualValues(t, 200, s.Failures())
+		require.NoError(t, s.Close(t.Context()))
 	})
 }

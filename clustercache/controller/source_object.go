@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -24,8 +25,9 @@ import (
 // cluster. The object is in the source's Representation: typed where the kind
 // was named by a typed object. It is called with the old and the new state of
 // an update, and with every delivered state of a deleted object. It is called
-// by one goroutine at a time for each controller. A panic is counted by
-// Failures and loses only the event.
+// by one goroutine at a time for each controller. ctx ends with the controller,
+// or when the source is stopped. A panic is counted by Failures and loses only
+// the event.
 type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
 
 // TypedObjectSource is what [ObjectSource] returns.
@@ -85,7 +87,7 @@ func ObjectSource[request comparable](
 		narrowed.Representation = cmp.Or(selection.Representation, options.Representation)
 		return cc.Subscribe(narrowed, func(e clustercache.ObjectEvent) { o.handle(r, e) })
 	}
-	s.SetMapping(mapping)
+	s.mapping.Store(&mapping)
 
 	return s
 }
@@ -123,11 +125,14 @@ func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
 	}
 }
 
-// kindsOf returns the kinds of a selection, for logs. Kinds that the scheme
-// does not have are left out: Start returns the error.
+// kindsOf returns the kinds of a selection, for logs. Kinds that are nil, or
+// that the scheme does not have, are left out: Start returns the error.
 func kindsOf(cc *clustercache.ClusterCache, selection clustercache.ObjectSelection) string {
 	kinds := map[string]bool{}
 	add := func(kind client.Object) {
+		if v := reflect.ValueOf(kind); !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil()) {
+			return
+		}
 		if gvk, err := apiutil.GVKForObject(kind, cc.Options().Scheme); err == nil {
 			kinds[watchset.KindName(gvk)] = true
 		}

@@ -5,6 +5,7 @@
 package debounce
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -39,13 +40,14 @@ type Queue[request comparable] struct {
 	config Config
 	queue  workqueue.TypedRateLimitingInterface[request]
 
-	mu      sync.Mutex // protects the fields below
-	timer   *time.Timer
-	running sync.WaitGroup // calls of flushDue; begun under mu, before closed is set
-	pending map[request]*pending[request]
-	due     timetable.Table[*pending[request]]
-	paused  bool
-	closed  bool
+	mu       sync.Mutex // protects the fields below
+	timer    *time.Timer
+	pending  map[request]*pending[request]
+	due      timetable.Table[*pending[request]]
+	paused   bool
+	closed   bool
+	flushing int           // running calls of flush
+	idle     chan struct{} // made by Wait; closed when flushing is zero
 }
 
 // pending is a delayed request.
@@ -122,9 +124,7 @@ func (q *Queue[request]) setTimerLocked() {
 
 // flushDue queues the requests that are due. The timer calls it.
 func (q *Queue[request]) flushDue() {
-	ready := q.takeDue(time.Now())
-	if len(ready) > 0 {
-		defer q.running.Done()
+	if ready := q.takeDue(time.Now()); len(ready) > 0 {
 		q.flush(ready)
 	}
 }
@@ -149,7 +149,7 @@ func (q *Queue[request]) takeDue(now time.Time) []*pending[request] {
 	}
 
 	if len(ready) > 0 {
-		q.running.Add(1)
+		q.flushing++
 	}
 	q.setTimerLocked()
 	if q.due.Len() == 0 {
@@ -160,11 +160,22 @@ func (q *Queue[request]) takeDue(now time.Time) []*pending[request] {
 	return ready
 }
 
-// flush queues requests, without holding the lock. A request added meanwhile
-// waits anew, and is queued after these.
+// flush queues requests, without holding the lock. Its caller has counted it in
+// flushing. A request added meanwhile waits anew, and is queued after these.
 func (q *Queue[request]) flush(ready []*pending[request]) {
+	defer q.flushed()
 	for _, w := range ready {
 		enqueue(q.queue, w.request, w.low)
+	}
+}
+
+func (q *Queue[request]) flushed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	if q.flushing--; q.flushing == 0 && q.idle != nil {
+		close(q.idle)
+		q.idle = nil
 	}
 }
 
@@ -184,8 +195,9 @@ func (q *Queue[request]) Proceed() {
 	q.setTimerLocked()
 }
 
-// Close queues all pending requests, and waits for those that are being queued.
-// Requests added later are queued at once.
+// Close queues all pending requests. Requests added later are queued at once.
+// It is idempotent, and does not wait for the requests that other goroutines
+// are queuing; Wait does.
 func (q *Queue[request]) Close() {
 	q.mu.Lock()
 	var ready []*pending[request]
@@ -194,12 +206,34 @@ func (q *Queue[request]) Close() {
 		ready = append(ready, e.Value)
 	}
 	q.closed = true
+	q.flushing++
 	clear(q.pending)
 	q.setTimerLocked()
 	q.mu.Unlock()
 
 	q.flush(ready)
-	q.running.Wait()
+}
+
+// Wait waits until no delayed request is being queued, or until ctx ends. After
+// Close, none is queued once Wait has returned nil.
+func (q *Queue[request]) Wait(ctx context.Context) error {
+	q.mu.Lock()
+	if q.flushing == 0 {
+		q.mu.Unlock()
+		return nil
+	}
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.mu.Unlock()
+
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // enqueue adds a request, with a lower priority than real changes if it comes
