@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -155,7 +156,11 @@ func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
 
 // Options returns the options in effect: those given to New, with their
 // defaults, and with the name "fleetcache" at the Logger.
-func (cc *ClusterCache) Options() Options { return cc.options }
+func (cc *ClusterCache) Options() Options {
+	o := cc.options
+	o.Indexes = slices.Clone(o.Indexes)
+	return o
+}
 
 // used records a request that has an effect only while cc runs.
 func (cc *ClusterCache) used() {
