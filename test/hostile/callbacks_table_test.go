@@ -101,9 +101,9 @@ var userFunctions = map[string]string{
 	"ObjectSelection.Clusters": "ObjectSelection.Clusters",
 	"predicate":                "Handler",
 	"ObjectMapFunc":            "Handler",
-	"ClusterMapFunc":           "mapping or filter of a ClusterSource",
-	"ClusterSource's Clusters": "mapping or filter of a ClusterSource",
-	"ClusterSource's Filter":   "mapping or filter of a ClusterSource",
+	"ClusterMapFunc":           "handler of cluster events",
+	"ClusterSource's Clusters": "handler of cluster events",
+	"ClusterSource's Filter":   "handler of cluster events",
 }
 
 // hooked returns a ClusterCache, not started, with each of the functions set.

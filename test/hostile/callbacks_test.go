@@ -184,7 +184,7 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 			})
 			return func(*clustercache.ClusterCache) {}
 		},
-		"mapping or filter of a ClusterSource": func(t *testing.T, _ *fleettest.Directory,
+		"handler of cluster events": func(t *testing.T, _ *fleettest.Directory,
 			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
 				s := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string {
