@@ -26,14 +26,16 @@ const (
 
 func namespaceOf(app int) string { return fmt.Sprintf("team-%d", app%teams) }
 
+// apps are the names of the applications that the Pods belong to.
+var apps = []string{"checkout", "payments", "inventory", "search", "gateway", "profile"}
+
 // newPod returns pod number i as created by its ReplicaSet's controller, the
 // scheduler and admission, with the kubelet's additions. The same number always
 // yields the same pod.
 func newPod(i int) *corev1.Pod {
 	app := i / replicas
 	shared, own := rand.New(rand.NewPCG(1, uint64(app))), rand.New(rand.NewPCG(2, uint64(i)))
-	name := [...]string{"checkout", "payments", "inventory", "search", "gateway", "profile"}[app%6] +
-		fmt.Sprintf("-%d", app)
+	name := fmt.Sprintf("%s-%d", apps[app%len(apps)], app)
 	hash := word(shared, 10)
 	owner := types.UID(uid(shared))
 	token := "kube-api-access-" + word(own, 5)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -415,8 +414,11 @@ func TestObjectEventIsDecodedOnceForEachRepresentation(t *testing.T) {
 		var judged client.Object
 		var got []clustercache.ObjectEvent
 		s, err := cc.Subscribe(clustercache.ObjectSelection{
-			Kinds:      fleettest.ConfigMaps,
-			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { judged = o; return true })},
+			Kinds: fleettest.ConfigMaps,
+			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
+				judged = o
+				return true
+			})},
 		}, func(e clustercache.ObjectEvent) { got = append(got, e) })
 		require.NoError(t, err)
 		s.Start()
@@ -426,16 +428,19 @@ func TestObjectEventIsDecodedOnceForEachRepresentation(t *testing.T) {
 		require.NoError(t, err)
 		require.IsType(t, &corev1.ConfigMap{}, given)
 		require.Same(t, judged, given, "predicates and the handler share it")
-		for _, r := range []clustercache.Representation{clustercache.Typed, clustercache.Unstructured, clustercache.Metadata, clustercache.Packed} {
+		configMap := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+		for _, r := range []clustercache.Representation{
+			clustercache.Typed, clustercache.Unstructured, clustercache.Metadata, clustercache.Packed,
+		} {
 			first, err := e.As(r, e.New)
 			require.NoError(t, err)
 			second, err := e.As(r, e.New)
 			require.NoError(t, err)
 			require.Same(t, first, second)
-			require.Equal(t, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, first.GetObjectKind().GroupVersionKind())
+			require.Equal(t, configMap, first.GetObjectKind().GroupVersionKind())
 			none, err := e.As(r, e.Old)
 			require.NoError(t, err)
-			require.True(t, none == nil, "a typed nil pointer would be taken for an object")
+			require.Equal(t, client.Object(nil), none, "a typed nil pointer would be taken for an object")
 		}
 		_, err = e.As(clustercache.Metadata+1, e.New)
 		require.ErrorIs(t, err, clustercache.ErrUnsupported)

@@ -202,7 +202,8 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 	for text, b := range map[string]*fleetcontroller.Builder{
 		"For or Named": fleetcontroller.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{},
 			fleetcontroller.EnqueueObject),
-		"option mapping": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).Watches(&corev1.Node{}, nil),
+		"option mapping": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).
+			Watches(&corev1.Node{}, nil),
 		"Owns needs For": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
 		"called once":    fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
 		"no kind": fleetcontroller.NewControllerManagedBy(mgr, cc).

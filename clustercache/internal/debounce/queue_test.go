@@ -179,7 +179,10 @@ func TestNoRequestIsLostBetweenAddPauseAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			log := newLog()
-			q := debounce.New(log, debounce.Config{Window: rand.N(20 * time.Millisecond), MaxDelay: 50 * time.Millisecond})
+			q := debounce.New(log, debounce.Config{
+				Window:   rand.N(20 * time.Millisecond),
+				MaxDelay: 50 * time.Millisecond,
+			})
 			names := []string{"a", "b", "c", "d", "e", "f"}
 			last := make([]time.Duration, len(names)) // when each was last added
 			var workers sync.WaitGroup
