@@ -26,27 +26,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
-// Defaults of [Options].
-const (
-	DefaultProbeInterval      = 10 * time.Second
-	DefaultProbeTimeout       = 5 * time.Second
-	DefaultFailureThreshold   = 3
-	DefaultSuccessThreshold   = 2
-	DefaultConnectConcurrency = 20
-	DefaultProbeConcurrency   = 50
-	DefaultGrace              = 30 * time.Second
-	DefaultMaxBackoff         = 30 * time.Second
-	DefaultRetryInterval      = 10 * time.Second
-	DefaultRequestTimeout     = 30 * time.Second
-	DefaultIdleTimeout        = 10 * time.Minute
-	DefaultStaleAfter         = 3 * time.Minute
-	DefaultMaxLiveBytes       = 1 << 30
-	// DefaultResolveInterval applies if the Resolver reports no changes,
-	// DefaultNotifiedResolveInterval if it does.
-	DefaultResolveInterval         = time.Minute
-	DefaultNotifiedResolveInterval = 10 * time.Minute
-)
-
 // Options configure a ClusterCache. Resolver is required; every other field has
 // a usable zero value.
 type Options struct {
@@ -239,23 +218,23 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	defaults.Set(&o.Name, "default")
 	defaults.Set(&o.ProbePath, "/readyz")
-	defaults.Set(&o.ProbeInterval, DefaultProbeInterval)
-	defaults.Set(&o.ProbeTimeout, DefaultProbeTimeout)
-	defaults.Set(&o.FailureThreshold, DefaultFailureThreshold)
-	defaults.Set(&o.SuccessThreshold, DefaultSuccessThreshold)
-	defaults.Set(&o.ProbeConcurrency, DefaultProbeConcurrency)
-	defaults.Set(&o.ConnectConcurrency, DefaultConnectConcurrency)
-	defaults.Set(&o.MaxBackoff, DefaultMaxBackoff)
-	defaults.Set(&o.RetryInterval, DefaultRetryInterval)
+	defaults.Set(&o.ProbeInterval, 10*time.Second)
+	defaults.Set(&o.ProbeTimeout, 5*time.Second)
+	defaults.Set(&o.FailureThreshold, 3)
+	defaults.Set(&o.SuccessThreshold, 2)
+	defaults.Set(&o.ProbeConcurrency, 50)
+	defaults.Set(&o.ConnectConcurrency, 20)
+	defaults.Set(&o.MaxBackoff, 30*time.Second)
+	defaults.Set(&o.RetryInterval, 10*time.Second)
 	if _, all := resolver.AsNotifier(o.Resolver); all {
-		defaults.Set(&o.ResolveInterval, DefaultNotifiedResolveInterval)
+		defaults.Set(&o.ResolveInterval, 10*time.Minute)
 	}
-	defaults.Set(&o.ResolveInterval, DefaultResolveInterval)
-	defaults.Set(&o.Grace, DefaultGrace)
-	defaults.Set(&o.RequestTimeout, DefaultRequestTimeout)
-	defaults.Set(&o.IdleTimeout, DefaultIdleTimeout)
-	defaults.Set(&o.StaleAfter, DefaultStaleAfter)
-	defaults.Set(&o.MaxLiveBytes, DefaultMaxLiveBytes)
+	defaults.Set(&o.ResolveInterval, time.Minute)
+	defaults.Set(&o.Grace, 30*time.Second)
+	defaults.Set(&o.RequestTimeout, 30*time.Second)
+	defaults.Set(&o.IdleTimeout, 10*time.Minute)
+	defaults.Set(&o.StaleAfter, 3*time.Minute)
+	defaults.Set(&o.MaxLiveBytes, 1<<30)
 
 	return o, err
 }

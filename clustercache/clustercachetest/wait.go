@@ -4,7 +4,6 @@
 package clustercachetest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,8 +81,7 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 func (c *Cluster) WaitStale(stale bool) {
 	c.fleet.t.Helper()
 	cc := c.fleet.ClusterCache()
-	after := cmp.Or(c.fleet.options.Cache.StaleAfter, clustercache.DefaultStaleAfter)
-	c.fleet.waitFor(after+waitLimit, func() error {
+	c.fleet.waitFor(cc.Options().StaleAfter+waitLimit, func() error {
 		s, err := cc.Status(c.key)
 		if err == nil && s.Stale != stale {
 			err = fmt.Errorf("cluster %q: stale is %t; oldest sign of life at %s", c.key, s.Stale, s.OldestSeen)

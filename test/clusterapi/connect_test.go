@@ -262,12 +262,12 @@ func caseRetryConnects(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		require.GreaterOrEqual(t, time.Since(failed), 14*time.Second)
-		require.LessOrEqual(t, time.Since(failed), clustercache.DefaultMaxBackoff+time.Second)
+		require.LessOrEqual(t, time.Since(failed), maxBackoff+time.Second)
 		require.NoError(t, fleettest.Status(t, cc).LastError)
 		require.Equal(t, 1, api.Count("get /readyz"), "the attempt")
-		time.Sleep(clustercache.DefaultProbeInterval*4/5 - 100*time.Millisecond)
+		time.Sleep(probeInterval*4/5 - 100*time.Millisecond)
 		require.Equal(t, 1, api.Count("get /readyz"))
-		time.Sleep(clustercache.DefaultProbeInterval/5 + 100*time.Millisecond)
+		time.Sleep(probeInterval/5 + 100*time.Millisecond)
 		require.Equal(t, 2, api.Count("get /readyz"), "the first probe")
 	})
 }

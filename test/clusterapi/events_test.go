@@ -98,7 +98,7 @@ func caseSourcesWaitForTheirTrouble(t *testing.T) {
 			listen(t, cc, clustercache.Removed)
 		synctest.Wait()
 		api.Die()
-		time.Sleep(clustercache.DefaultProbeInterval)
+		time.Sleep(probeInterval)
 		synctest.Wait()
 		require.Equal(t, 1, early.Len())
 		require.Zero(t, late.Len())
@@ -205,7 +205,7 @@ func flap(t *testing.T, cc *clustercache.ClusterCache, apis map[string]*fleettes
 		for _, api := range apis {
 			api.Live()
 		}
-		time.Sleep(clustercache.DefaultMaxBackoff + 10*time.Second)
+		time.Sleep(maxBackoff + 10*time.Second)
 	}
 	for name := range apis {
 		s, err := cc.Status(fleettest.Key(name))

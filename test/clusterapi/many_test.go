@@ -109,7 +109,7 @@ func caseDeadAmongMany(t *testing.T) {
 			dials := dead[k].times()
 			require.Greater(t, len(dials), 5)
 			for i := 1; i < len(dials); i++ {
-				bound := 1.2 * float64(clustercache.DefaultMaxBackoff+clustercache.DefaultProbeTimeout)
+				bound := 1.2 * float64(maxBackoff+probeTimeout)
 				require.Less(t, float64(dials[i].Sub(dials[i-1])), bound)
 			}
 		}
@@ -134,7 +134,7 @@ func useCluster(ctx context.Context, cc *clustercache.ClusterCache, k client.Obj
 		return fmt.Errorf("listed %d objects", len(list.Items))
 	}
 	s, err := cc.Status(k)
-	if life := time.Since(s.LastLife); err == nil && float64(life) > 1.2*float64(clustercache.DefaultProbeInterval) {
+	if life := time.Since(s.LastLife); err == nil && float64(life) > 1.2*float64(probeInterval) {
 		return fmt.Errorf("no life since %s", life)
 	}
 	return err
@@ -254,7 +254,7 @@ func comeBack(t *testing.T, cc *clustercache.ClusterCache, apis []*fleettest.API
 		change(api)
 		api.Live()
 	}
-	time.Sleep(2 * clustercache.DefaultMaxBackoff)
+	time.Sleep(2 * maxBackoff)
 	for _, s := range cc.Statuses() {
 		require.Equal(t, clustercache.PhaseReady, s.Phase)
 	}
@@ -293,7 +293,7 @@ func caseRemovedAndStopped(t *testing.T) {
 		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/0"))
 		d.Fail(fleettest.Key("0"), resolver.ErrClusterNotFound)
 		watches[0].Release() // a cluster that is gone stays known, as gone, while a watch of it is held
-		time.Sleep(clustercache.DefaultGrace + time.Second)
+		time.Sleep(grace + time.Second)
 		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/0"))
 		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/1"))
 

@@ -102,7 +102,7 @@ func caseHandleKeptAcrossDisconnect(t *testing.T) {
 		require.LessOrEqual(t, origin.LastSeen, lost)
 		_, err = read(clustercache.CacheOnly, clustercache.MaxStaleness(30*time.Second))
 		require.ErrorIs(t, err, clustercache.ErrStale)
-		time.Sleep(clustercache.DefaultStaleAfter)
+		time.Sleep(staleAfter)
 		require.True(t, fleettest.Status(t, cc).Stale)
 
 		api.Live()
@@ -216,7 +216,7 @@ func deletedClusterIsForgotten(t *testing.T, end func(*fleettest.Directory)) {
 		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/a"))
 
 		end(d)
-		time.Sleep(clustercache.DefaultGrace - time.Second)
+		time.Sleep(grace - time.Second)
 		synctest.Wait()
 		require.True(t, fleettest.Status(t, cc).Connected, "it may come back")
 		time.Sleep(time.Minute)

@@ -110,7 +110,7 @@ func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 		cached, err := get()
 		require.NoError(t, err)
 		require.True(t, cached)
-		time.Sleep(clustercache.DefaultStaleAfter)
+		time.Sleep(3 * time.Minute)
 		cached, err = get()
 		require.NoError(t, err)
 		require.False(t, cached)

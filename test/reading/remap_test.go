@@ -113,7 +113,7 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 func writeInTime(t *testing.T, writer client.Client, object client.Object) {
 	t.Helper()
 	var err error
-	for began := time.Now(); time.Since(began) <= clustercache.DefaultRetryInterval; time.Sleep(time.Second) {
+	for began := time.Now(); time.Since(began) <= 10*time.Second; time.Sleep(time.Second) {
 		if err = writer.Create(t.Context(), object); !meta.IsNoMatchError(err) {
 			break
 		}

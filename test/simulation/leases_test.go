@@ -201,7 +201,7 @@ func (w *world) letGo() {
 	}
 	keeps := informerpool.DefaultLinger + outlived
 	if slices.Contains(w.modes, clustercache.AutoWatch) {
-		keeps += clustercache.DefaultIdleTimeout
+		keeps += 10 * time.Minute
 	}
 	w.pause(keeps)
 	asked := map[*fakeapi.Server]int{}
