@@ -59,6 +59,10 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/clustername", "internal/dial",
 	},
 	"clustercache/resolver/internal/changes": {"internal/clustername"},
+	"clustercache/resolver/settable": {
+		"clustercache/resolver", "clustercache/resolver/internal/changes",
+		"internal/clustername",
+	},
 	"clustercache/sharding": {
 		"clustercache/sharding/internal/protocol",
 		"internal/callback", "internal/clustername",

@@ -47,6 +47,7 @@
 //	kubeconfig files        Files                 <path>+<context>      files and directories
 //	a Pod's own cluster     InCluster             zero key              the Pod's service account
 //	the operator's code     Static, Func          any                   a rest.Config
+//	                        settable.New          any                   an Access that a reconciler sets
 //
 // Where a convention has several objects for one cluster, the oldest one holds
 // it, so that a cluster cannot be taken over by writing another object.
