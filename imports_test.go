@@ -53,6 +53,7 @@ var allowed = map[string][]string{
 		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",
 		"internal/callback", "internal/clustername",
 	},
+	"clustercache/ownership": {"internal/clustername"},
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
 		"clustercache/resolver/internal/netaddr",
@@ -64,8 +65,8 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/sharding": {
-		"clustercache/sharding/internal/protocol",
-		"internal/callback", "internal/clustername",
+		"clustercache/ownership", "clustercache/sharding/internal/protocol",
+		"internal/callback",
 	},
 	"gc": {"internal/defaults", "internal/timetable"},
 	"informerpool": {

@@ -7,16 +7,14 @@ import (
 	"errors"
 	"fmt"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 )
 
 var (
 	// ErrNotOwner indicates that this replica does not own the cluster, or no
 	// longer does. It is also the cause of contexts of [Sharding.Context] that
 	// end with the ownership.
-	ErrNotOwner = errors.New("this replica does not own the cluster")
+	ErrNotOwner = ownership.ErrNotOwner
 	// ErrStarted indicates that Start was called twice.
 	ErrStarted = errors.New("sharding started already")
 	// ErrClosed indicates that the Sharding was closed before it was started.
@@ -27,18 +25,7 @@ var (
 )
 
 // NotOwnerError is an [ErrNotOwner] that names the cluster.
-type NotOwnerError struct {
-	Cluster client.ObjectKey
-	Slot    int
-}
-
-// Error implements error.
-func (e *NotOwnerError) Error() string {
-	return fmt.Sprintf("cluster %s, slot %d: %v", clustername.Of(e.Cluster), e.Slot, ErrNotOwner)
-}
-
-// Is reports whether target is [ErrNotOwner].
-func (e *NotOwnerError) Is(target error) bool { return target == ErrNotOwner }
+type NotOwnerError = ownership.NotOwnerError
 
 // GroupError indicates that the group was founded with another number of slots,
 // or by an incompatible version. Two replicas that disagree about this could

@@ -6,30 +6,30 @@ package sharding
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // EventType is what happened to a slot.
-type EventType uint8
+type EventType = ownership.EventType
+
+// Event is a change of a slot.
+type Event = ownership.Event
 
 // Types of events.
 const (
-	// Warm: the replica owns the slot soon, or stands by for it: caches of its
-	// clusters should be filled. It precedes Gained.
-	Warm EventType = iota
-	// Gained: the replica owns the slot.
-	Gained
-	// Draining: the slot is about to go to another replica. Begin nothing new
-	// on its clusters, and call [Event.Done] once all work on them has ended.
-	Draining
-	// Lost: the replica no longer owns the slot. Contexts of
-	// [Sharding.Context] have ended. It may follow Gained directly.
-	Lost
-	// Cool: the replica neither owns the slot nor stands by for it.
-	Cool
+	// Warm: see [ownership.Warm].
+	Warm = ownership.Warm
+	// Gained: see [ownership.Gained].
+	Gained = ownership.Gained
+	// Draining: see [ownership.Draining].
+	Draining = ownership.Draining
+	// Lost: see [ownership.Lost].
+	Lost = ownership.Lost
+	// Cool: see [ownership.Cool].
+	Cool = ownership.Cool
 )
 
 var eventTypes = map[protocol.Kind]EventType{
@@ -38,32 +38,6 @@ var eventTypes = map[protocol.Kind]EventType{
 	protocol.Drain: Draining,
 	protocol.Lose:  Lost,
 	protocol.Cool:  Cool,
-}
-
-// String returns the type's name.
-func (t EventType) String() string {
-	return [...]string{"Warm", "Gained", "Draining", "Lost", "Cool"}[t]
-}
-
-// Event is a change of a slot.
-type Event struct {
-	Type EventType
-	Slot int
-	// Token is that of the ownership. It is 0 for Warm and Cool.
-	Token int64
-	// Until is when the slot is given up in any case (Draining).
-	Until time.Time
-
-	done func()
-}
-
-// Done reports that the subscriber's work on a slot that drains has ended. Once
-// all subscribers have called it, the slot goes to its new owner. It does
-// nothing for other events, and if it is called again.
-func (e Event) Done() {
-	if e.done != nil {
-		e.done()
-	}
 }
 
 // Subscribe has handler called with each event, in their order, one at a time
@@ -244,8 +218,7 @@ func (n *notifier) call(sub *subscriber, e Event) {
 
 // draining returns the event with sub's Done.
 func (n *notifier) draining(sub *subscriber, e Event) Event {
-	e.done = func() { n.finish(e.Slot, e.Token, sub) }
-	return e
+	return e.WithDone(func() { n.finish(e.Slot, e.Token, sub) })
 }
 
 // begin begins a drain that waits for all subscribers.

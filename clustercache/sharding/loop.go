@@ -183,7 +183,7 @@ func (s *Sharding) publish(actions []protocol.Action) {
 			slot.draining = true
 		case protocol.Lose:
 			lost = append(lost, slot.lose)
-			*slot = ownership{}
+			*slot = holding{}
 		default:
 		}
 	}
@@ -202,7 +202,7 @@ func (s *Sharding) publish(actions []protocol.Action) {
 
 // abandon ends all ownership when Start ends.
 func (s *Sharding) abandon() {
-	old := s.table.Swap(&table{slots: make([]ownership, s.options.Slots)})
+	old := s.table.Swap(&table{slots: make([]holding, s.options.Slots)})
 	for n, slot := range old.slots {
 		if slot.token != 0 {
 			slot.lose()

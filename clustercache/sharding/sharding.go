@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
 )
 
@@ -54,14 +55,16 @@ type Sharding struct {
 	}
 }
 
+var _ ownership.Sharding = (*Sharding)(nil)
+
 // table is what this replica owns, as Start published it last.
 type table struct {
 	until time.Time // of all slots
-	slots []ownership
+	slots []holding
 }
 
-// ownership is the state of a slot.
-type ownership struct {
+// holding is the state of a slot.
+type holding struct {
 	token    int64 // 0 if the slot is not owned
 	draining bool
 	standsBy bool
@@ -101,7 +104,7 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 	}
 	s.watcher = watcher{Sharding: s, refresh: make(chan struct{}, 1)}
 	s.notifier = newNotifier(s)
-	s.table.Store(&table{slots: make([]ownership, o.Slots)})
+	s.table.Store(&table{slots: make([]holding, o.Slots)})
 	s.counts.Store(new([]int))
 
 	return s, nil
@@ -137,7 +140,7 @@ func (s *Sharding) Lease(cluster client.ObjectKey) (Lease, bool) {
 }
 
 // lookUp compares with the clock of now, not with that of Start's last turn.
-func (s *Sharding) lookUp(cluster client.ObjectKey) (lease Lease, owned ownership, ok bool) {
+func (s *Sharding) lookUp(cluster client.ObjectKey) (lease Lease, owned holding, ok bool) {
 	t := s.table.Load()
 	n := s.Slot(cluster)
 	owned = t.slots[n]
