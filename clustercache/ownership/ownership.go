@@ -37,7 +37,7 @@ type Sharding interface {
 	// Subscribe has handler called with each event, in their order, one at a
 	// time. handler must not block. It begins with events that lead to the
 	// present state. The returned function ends the subscription; it does not
-	// wait for a call that runs at that moment. Drains no longer wait for an
+	// wait for a call that runs at that moment. Slots no longer wait for an
 	// ended subscription.
 	Subscribe(handler func(Event)) (unsubscribe func())
 }
@@ -47,8 +47,9 @@ type EventType uint8
 
 // Types of events.
 const (
-	// Warm: the replica owns the slot soon, or stands by for it: caches of its
-	// clusters should be filled. It precedes Gained.
+	// Warm: the replica owns the slot soon, or stands by for it. Fill the caches
+	// of its clusters, and call [Event.Done] then. It precedes Gained, but does
+	// not delay it if the slot has no owner.
 	Warm EventType = iota
 	// Gained: the replica owns the slot.
 	Gained
@@ -86,8 +87,10 @@ func (e Event) WithDone(done func()) Event {
 	return e
 }
 
-// Done reports that the subscriber's work on a slot that drains has ended. Once
-// all subscribers have called it, the slot goes to its new owner. It does
+// Done reports that the subscriber has filled its caches (Warm), or that its
+// work on the slot has ended (Draining). A slot that drains goes to its new
+// owner once all subscribers have called it. Before the drain, an owner that
+// stays waits for the caches of the new one, for a bounded time. Done does
 // nothing for other events, and if it is called again.
 func (e Event) Done() {
 	if e.done != nil {

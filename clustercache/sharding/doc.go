@@ -26,8 +26,10 @@
 // only when the slot changes hands. All replicas compute from the same Leases
 // who should have which slot: slots stay where they are as long as the numbers
 // of clusters deviate by less than 10 % from the mean. An owner that should
-// give up a slot drains it, and releases it to its heir, which sees that by its
-// watch. On shutdown a replica does this for all its slots.
+// give up a slot waits until its heir has filled its caches, which that says in
+// its next renewal. Then the owner drains the slot, and releases it to the heir,
+// which sees that by its watch. On shutdown a replica does this for all its
+// slots, without the wait: see Options.Standbys.
 //
 // A replica stops being an owner 10 s after it sent the last renewal that
 // succeeded. Others take it for dead once they have seen no renewal for 15 s,

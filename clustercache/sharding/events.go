@@ -43,8 +43,8 @@ var eventTypes = map[protocol.Kind]EventType{
 // Subscribe has handler called with each event, in their order, one at a time
 // for all subscribers; so handler must not block. It begins with events that
 // lead to the present state. The returned function ends the subscription. A
-// call that runs at that moment is not waited for; drains no longer wait for
-// the subscriber.
+// call that runs at that moment is not waited for; slots no longer wait for the
+// subscriber.
 //
 // Events report what was true when they happened: to decide, use
 // [Sharding.Owns] and [Sharding.Context].
@@ -70,16 +70,22 @@ type notifier struct {
 
 	// Of run alone:
 	subscribers []*subscriber
-	state       []Event // by slot: the last of Warm, Gained and Draining
-	warm        []bool
+	state       []Event // by slot: the last of Gained and Draining
+	warm        []int64 // by slot: the token of the Warm, or 0
 
 	mu struct {
 		sync.Mutex
 		queue   []notice
 		stopped bool
-		// waiting are the subscribers that each drain waits for, by slot.
-		waiting map[int]*drain
+		// waiting are the subscribers that a Warm or Draining waits for.
+		waiting map[topic]*wait
 	}
+}
+
+// topic is what subscribers are waited for: a Warm or Draining of a slot.
+type topic struct {
+	event EventType
+	slot  int
 }
 
 // notice is an action, or a new subscriber.
@@ -88,8 +94,9 @@ type notice struct {
 	subscriber *subscriber
 }
 
-type drain struct {
-	token int64
+// wait is the subscribers that have not called Done.
+type wait struct {
+	token int64 // of the action
 	by    map[*subscriber]bool
 }
 
@@ -98,9 +105,9 @@ func newNotifier(s *Sharding) *notifier {
 		s:     s,
 		wake:  make(chan struct{}, 1),
 		state: make([]Event, s.options.Slots),
-		warm:  make([]bool, s.options.Slots),
+		warm:  make([]int64, s.options.Slots),
 	}
-	n.mu.waiting = map[int]*drain{}
+	n.mu.waiting = map[topic]*wait{}
 	return n
 }
 
@@ -154,15 +161,16 @@ func (n *notifier) run() {
 func (n *notifier) welcome(sub *subscriber) {
 	n.subscribers = append(n.subscribers, sub)
 	for slot, last := range n.state {
-		if n.warm[slot] {
-			n.call(sub, Event{Type: Warm, Slot: slot})
+		if token := n.warm[slot]; token != 0 {
+			n.join(topic{Warm, slot}, token, sub)
+			n.call(sub, n.finishable(sub, Event{Type: Warm, Slot: slot}, token))
 		}
 		if last.Token == 0 {
 			continue
 		}
 		n.call(sub, Event{Type: Gained, Slot: slot, Token: last.Token})
-		if last.Type == Draining && n.join(slot, last.Token, sub) {
-			n.call(sub, n.draining(sub, last))
+		if last.Type == Draining && n.join(topic{Draining, slot}, last.Token, sub) {
+			n.call(sub, n.finishable(sub, last, last.Token))
 		}
 	}
 }
@@ -175,23 +183,26 @@ func (n *notifier) deliver(a protocol.Action) {
 		Until: a.Until,
 	}
 	switch e.Type {
-	case Warm, Cool:
-		n.warm[e.Slot] = e.Type == Warm
+	case Warm:
+		n.warm[e.Slot], e.Token = a.Token, 0
+	case Cool:
+		n.warm[e.Slot] = 0
 	case Gained, Draining:
 		n.state[e.Slot] = e
 	case Lost:
 		n.state[e.Slot] = Event{}
 	}
 	n.prune()
-	if e.Type == Draining {
-		n.begin(e)
-	}
-	for _, sub := range n.subscribers {
-		if e.Type == Draining {
-			n.call(sub, n.draining(sub, e))
-		} else {
+	if e.Type != Warm && e.Type != Draining {
+		for _, sub := range n.subscribers {
 			n.call(sub, e)
 		}
+		return
+	}
+
+	n.begin(topic{e.Type, e.Slot}, a.Token)
+	for _, sub := range n.subscribers {
+		n.call(sub, n.finishable(sub, e, a.Token))
 	}
 }
 
@@ -216,69 +227,68 @@ func (n *notifier) call(sub *subscriber, e Event) {
 	}
 }
 
-// draining returns the event with sub's Done.
-func (n *notifier) draining(sub *subscriber, e Event) Event {
-	return e.WithDone(func() { n.finish(e.Slot, e.Token, sub) })
+// finishable returns the event with sub's Done.
+func (n *notifier) finishable(sub *subscriber, e Event, token int64) Event {
+	return e.WithDone(func() { n.finish(topic{e.Type, e.Slot}, token, sub) })
 }
 
-// begin begins a drain that waits for all subscribers.
-func (n *notifier) begin(e Event) {
-	d := &drain{token: e.Token, by: map[*subscriber]bool{}}
+// begin begins to wait for all subscribers.
+func (n *notifier) begin(x topic, token int64) {
+	w := &wait{token: token, by: map[*subscriber]bool{}}
 	for _, sub := range n.subscribers {
-		d.by[sub] = true
+		w.by[sub] = true
 	}
 	n.mu.Lock()
-	n.mu.waiting[e.Slot] = d
+	n.mu.waiting[x] = w
 	n.mu.Unlock()
-	n.finish(e.Slot, e.Token, nil)
+	n.finish(x, token, nil)
 }
 
-// join lets a drain wait for one more subscriber. It reports false if the drain
-// has ended.
-func (n *notifier) join(slot int, token int64, sub *subscriber) bool {
+// join waits for one more subscriber. It reports false if the wait has ended.
+func (n *notifier) join(x topic, token int64, sub *subscriber) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := n.mu.waiting[slot]
-	if d == nil || d.token != token {
+	w := n.mu.waiting[x]
+	if w == nil || w.token != token {
 		return false
 	}
-	d.by[sub] = true
+	w.by[sub] = true
 	return true
 }
 
-// finish ends the wait of a drain for a subscriber.
-func (n *notifier) finish(slot int, token int64, sub *subscriber) {
+// finish ends the wait for a subscriber.
+func (n *notifier) finish(x topic, token int64, sub *subscriber) {
 	n.mu.Lock()
-	d := n.mu.waiting[slot]
-	if d == nil || d.token != token {
+	w := n.mu.waiting[x]
+	if w == nil || w.token != token {
 		n.mu.Unlock()
 		return
 	}
-	delete(d.by, sub)
-	over := len(d.by) == 0
+	delete(w.by, sub)
+	over := len(w.by) == 0
 	if over {
-		delete(n.mu.waiting, slot)
+		delete(n.mu.waiting, x)
 	}
 	n.mu.Unlock()
 
 	if over {
-		n.s.drained(slot, token)
+		n.s.finished(x.event, x.slot, token)
 	}
 }
 
 // forget ends all waits for a subscriber.
 func (n *notifier) forget(sub *subscriber) {
 	n.mu.Lock()
-	over := map[int]int64{}
-	for slot, d := range n.mu.waiting {
-		delete(d.by, sub)
-		if len(d.by) == 0 {
-			over[slot] = d.token
-			delete(n.mu.waiting, slot)
+	over := map[topic]int64{}
+	for x, w := range n.mu.waiting {
+		delete(w.by, sub)
+		if len(w.by) == 0 {
+			over[x] = w.token
+			delete(n.mu.waiting, x)
 		}
 	}
 	n.mu.Unlock()
-	for slot, token := range over {
-		n.s.drained(slot, token)
+	for x, token := range over {
+		n.s.finished(x.event, x.slot, token)
 	}
 }

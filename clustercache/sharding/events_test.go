@@ -180,3 +180,65 @@ func testStandbys(t *testing.T, end func(*replica)) {
 		require.True(t, g.replicas[n].Owns(g.clusters[i]), "%s", g.clusters[i])
 	}
 }
+
+// TestPlannedMoveWaitsForTheCachesOfItsHeir has a replica that joins, and says
+// late that its caches are filled.
+func TestPlannedMoveWaitsForTheCachesOfItsHeir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 300)
+		defer g.stop()
+		g.start(1)
+		g.waitOwned(10 * time.Second)
+		b := g.start(1)[0]
+		var caches diary
+		b.Subscribe(caches.note)
+		time.Sleep(25 * time.Second)
+		counts, _ := g.owned()
+		require.Equal(t, []int{300, 0}, counts)
+
+		for slot := range g.options.Slots {
+			if e := caches.last(slot); e.Type == sharding.Warm {
+				require.Zero(t, e.Token)
+				e.Done()
+			}
+		}
+		time.Sleep(3 * time.Second)
+		g.waitOwned(time.Second)
+		counts, _ = g.owned()
+		require.InDelta(t, 150, counts[1], 20)
+	})
+}
+
+// TestWaitForCachesIsBounded has a replica that joins, and never says that its
+// caches are filled.
+func TestWaitForCachesIsBounded(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{
+		"default": 0,
+		"none":    -1,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(t, 300)
+				g.options.WarmTimeout = timeout
+				defer g.stop()
+				g.start(1)
+				g.waitOwned(10 * time.Second)
+				begin := time.Now()
+				b := g.start(1)[0]
+				b.Subscribe(func(e sharding.Event) {
+					if e.Type != sharding.Warm {
+						e.Done()
+					}
+				})
+				for counts := []int{0, 0}; counts[1] == 0; counts, _ = g.owned() {
+					time.Sleep(time.Second)
+				}
+				wait := sharding.DefaultWarmTimeout
+				if timeout < 0 {
+					wait = 0
+				}
+				require.InDelta(t, sharding.DefaultSettleTime+wait, time.Since(begin), float64(3*time.Second))
+			})
+		})
+	}
+}

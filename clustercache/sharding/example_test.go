@@ -33,8 +33,8 @@ func Example() {
 		switch {
 		case e.Type == sharding.Gained && e.Slot == s.Slot(cluster):
 			close(gained)
-		case e.Type == sharding.Draining:
-			e.Done() // nothing is under way
+		case e.Type == sharding.Warm || e.Type == sharding.Draining:
+			e.Done() // there is no cache to fill, and nothing is under way
 		}
 	})
 	stopped := make(chan error)

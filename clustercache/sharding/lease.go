@@ -29,6 +29,7 @@ const (
 	slotsAnnotation   = prefix + "sharding-slots"   // charter
 	leavingAnnotation = prefix + "sharding-leaving" // member
 	countsAnnotation  = prefix + "sharding-counts"  // member: clusters by slot
+	warmAnnotation    = prefix + "sharding-warm"    // member: slots with filled caches
 	slotAnnotation    = prefix + "sharding-slot"    // slot: its number
 	heirAnnotation    = prefix + "sharding-heir"    // slot
 )
@@ -60,6 +61,7 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 		out.TTL = time.Duration(value(l.Spec.LeaseDurationSeconds)) * time.Second
 		out.Leaving = l.Annotations[leavingAnnotation] != ""
 		out.Counts = decodeCounts(l.Annotations[countsAnnotation])
+		out.Warm, _ = base64.StdEncoding.DecodeString(l.Annotations[warmAnnotation]) // or none
 	case protocol.Slot:
 		out.Holder, out.Heir = value(l.Spec.HolderIdentity), l.Annotations[heirAnnotation]
 		out.Token = int64(value(l.Spec.LeaseTransitions))
@@ -96,6 +98,7 @@ func (s *Sharding) charterLease(name string) *coordinationv1.Lease {
 func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1.Lease {
 	l := s.blank(a.Name, "member")
 	l.Annotations[countsAnnotation] = encodeCounts(a.Counts)
+	l.Annotations[warmAnnotation] = base64.StdEncoding.EncodeToString(a.Warm)
 	l.Spec = coordinationv1.LeaseSpec{
 		HolderIdentity:       &s.options.Identity,
 		LeaseDurationSeconds: new(int32(s.options.LeaseDuration / time.Second)),
@@ -109,7 +112,10 @@ func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1
 // renewal whose answer was lost does not refuse the next; the UID makes sure
 // that it is still the same Lease.
 func renewal(a protocol.Action, now time.Time) ([]byte, error) {
-	annotations := map[string]string{countsAnnotation: encodeCounts(a.Counts)}
+	annotations := map[string]string{
+		countsAnnotation: encodeCounts(a.Counts),
+		warmAnnotation:   base64.StdEncoding.EncodeToString(a.Warm),
+	}
 	if a.Leaving {
 		annotations[leavingAnnotation] = "true"
 	}

@@ -211,7 +211,14 @@ func (s *Sharding) abandon() {
 	}
 }
 
-// drained reports the end of a drain to the protocol.
-func (s *Sharding) drained(slot int, token int64) {
-	s.post(context.Background(), func(time.Time) { s.replica.Drained(slot, token) })
+// finished reports to the protocol that all subscribers are done with a Warm or
+// a Draining.
+func (s *Sharding) finished(t EventType, slot int, token int64) {
+	s.post(context.Background(), func(time.Time) {
+		if t == Warm {
+			s.replica.Warmed(slot, token)
+		} else {
+			s.replica.Drained(slot, token)
+		}
+	})
 }

@@ -22,6 +22,7 @@ const (
 	DefaultRenewInterval = 2 * time.Second
 	DefaultLeaseDuration = 15 * time.Second
 	DefaultSettleTime    = 3 * time.Second
+	DefaultWarmTimeout   = 30 * time.Second
 	DefaultDrainTimeout  = 10 * time.Second
 )
 
@@ -57,6 +58,11 @@ type Options struct {
 	// have renewed its Lease meanwhile, so one that ends at once gets none.
 	// Negative means none. Defaults to 3 s.
 	SettleTime time.Duration
+	// WarmTimeout bounds how long a slot that moves between two replicas which
+	// both stay waits for subscribers of the new owner to fill their caches.
+	// Slots of a replica that ends never wait. Negative means not at all.
+	// Defaults to 30 s.
+	WarmTimeout time.Duration
 	// DrainTimeout bounds how long a slot waits for subscribers to end their
 	// work on it before it goes to another replica. Negative means not at all.
 	// Defaults to 10 s.
@@ -90,8 +96,11 @@ func (o *Options) complete() error {
 	setDefault(&o.RenewInterval, DefaultRenewInterval)
 	setDefault(&o.LeaseDuration, DefaultLeaseDuration)
 	setDefault(&o.SettleTime, DefaultSettleTime)
+	setDefault(&o.WarmTimeout, DefaultWarmTimeout)
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
-	o.SettleTime, o.DrainTimeout = max(o.SettleTime, 0), max(o.DrainTimeout, 0)
+	for _, d := range []*time.Duration{&o.SettleTime, &o.WarmTimeout, &o.DrainTimeout} {
+		*d = max(*d, 0)
+	}
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
@@ -141,6 +150,7 @@ func (o *Options) config() protocol.Config {
 		OwnFor:    o.ownFor(),
 		DeadAfter: o.LeaseDuration,
 		Settle:    o.SettleTime,
+		WarmFor:   o.WarmTimeout,
 		DrainFor:  o.DrainTimeout,
 		Standbys:  o.Standbys,
 	}

@@ -67,9 +67,14 @@ func testWrites(t *testing.T, config *rest.Config) {
 		Name:    "m",
 		UID:     joined.UID,
 		Leaving: true,
+		Warm:    protocol.Set{0, 0b101},
 	})
 	renewed := read("m")
 	require.True(t, renewed.Leaving)
+	require.False(t, renewed.Warm.Has(7))
+	require.True(t, renewed.Warm.Has(8))
+	require.True(t, renewed.Warm.Has(10))
+	require.False(t, renewed.Warm.Has(16))
 	require.Empty(t, renewed.Counts)
 	require.NotEqual(t, joined.Revision, renewed.Revision)
 

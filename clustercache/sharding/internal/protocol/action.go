@@ -35,7 +35,8 @@ const (
 	Drain
 	// Lose: the replica no longer owns the slot.
 	Lose
-	// Warm: the replica may have to take over the slot. It precedes Gain.
+	// Warm: the replica may have to take over the slot. It precedes Gain. Report
+	// by [Replica.Warmed] that the caches of its clusters are filled.
 	Warm
 	// Cool: the replica neither owns the slot nor may have to take it over.
 	Cool
@@ -60,11 +61,12 @@ type Action struct {
 	Holder string
 	// Heir is what the slot's Lease gets (Release).
 	Heir string
-	// Token is the slot's fencing token.
+	// Token is the slot's fencing token, or the number of the Warm.
 	Token int64
-	// Leaving and Counts are what the member Lease gets (Join, Renew).
+	// Leaving, Counts and Warm are what the member Lease gets (Join, Renew).
 	Leaving bool
 	Counts  []int
+	Warm    Set
 	// Until bounds the drain (Drain).
 	Until time.Time
 }

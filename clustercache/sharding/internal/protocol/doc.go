@@ -75,6 +75,16 @@
 //     set back;
 //   - only replicas of the group write its Leases.
 //
+// # Why a planned move costs no list
+//
+// A slot that is only to be moved, because the loads are uneven, has an owner
+// that can wait. The member that should have it begins to fill its caches as
+// soon as its plan says so, and its next renewals name the slots for which that
+// is done; so this costs no write. The owner drains the slot when it sees that,
+// or after Config.WarmFor. It does not drain it for a member that has not
+// renewed its Lease for a while, whose death would leave the slot without an
+// owner.
+//
 // # Why every slot is owned again
 //
 // All replicas compute the same assignment from the same Leases (see [assign]).

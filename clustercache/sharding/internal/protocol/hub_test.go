@@ -49,7 +49,7 @@ func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 		if !matches {
 			return protocol.Refused
 		}
-		next.Leaving, next.Counts = a.Leaving, a.Counts
+		next.Leaving, next.Counts, next.Warm = a.Leaving, a.Counts, a.Warm
 	case protocol.Take:
 		if exists != (a.Revision != "") || exists && !matches {
 			return protocol.Refused
@@ -93,6 +93,7 @@ func (w *world) create(p *process, a protocol.Action) protocol.Lease {
 		l.Role, l.Format, l.Slots = protocol.Charter, protocol.Format, w.slots
 	case protocol.Join:
 		l.Role, l.Identity, l.TTL, l.Counts = protocol.Member, p.identity, w.config.DeadAfter, a.Counts
+		l.Warm = a.Warm
 	default:
 		l.Role, l.Slot = protocol.Slot, a.Slot
 	}

@@ -40,6 +40,8 @@ type Lease struct {
 	Leaving bool
 	// Counts are the clusters by slot, as the member knows them (Member).
 	Counts []int
+	// Warm are the slots whose clusters the member's caches have (Member).
+	Warm Set
 
 	// Slot is the slot's number (Slot).
 	Slot int
@@ -51,6 +53,19 @@ type Lease struct {
 	Heir string
 	// Token counts the owners of the slot (Slot).
 	Token int64
+}
+
+// Set is a set of slots, a bit for each.
+type Set []byte
+
+// Has reports whether a slot is in the set.
+func (s Set) Has(slot int) bool { return slot/8 < len(s) && s[slot/8]&(1<<(slot%8)) != 0 }
+
+func (s *Set) add(slot int) {
+	for len(*s) <= slot/8 {
+		*s = append(*s, 0)
+	}
+	(*s)[slot/8] |= 1 << (slot % 8)
 }
 
 // HolderID identifies an incarnation of a member. The name is there for people.

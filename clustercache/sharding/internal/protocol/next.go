@@ -3,7 +3,10 @@
 
 package protocol
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Next returns the actions that are due, and when to call Next again if nothing
 // happens before. It has to be called after each call of another method that
@@ -66,7 +69,7 @@ func (s *step) ownership() {
 		}
 		if valid && slot.owned == 0 {
 			s.warm(n, true)
-			slot.owned = slot.Token
+			slot.owned, slot.heir = slot.Token, ""
 			s.do(Action{Kind: Gain, Slot: n, Token: slot.Token})
 		}
 	}
@@ -95,7 +98,7 @@ func (s *step) membership() {
 	if !found {
 		if h := &s.own.joining; !s.own.leaving && s.charter.exists && s.ready(h) {
 			h.Name = s.cfg.Member
-			s.write(h, Action{Kind: Join, Counts: s.own.counts})
+			s.write(h, Action{Kind: Join, Counts: s.own.counts, Warm: s.warmed()})
 		}
 		return
 	}
@@ -113,8 +116,20 @@ func (s *step) membership() {
 			UID:     h.UID,
 			Leaving: s.own.leaving,
 			Counts:  s.own.counts,
+			Warm:    s.warmed(),
 		})
 	}
+}
+
+// warmed returns the slots of which the caches are filled.
+func (s *step) warmed() Set {
+	var out Set
+	for n := range s.slots {
+		if s.slots[n].warmed {
+			out.add(n)
+		}
+	}
+	return out
 }
 
 // stale reports whether the view is too old for the replica to be a member: the
@@ -197,6 +212,9 @@ func (s *step) move(n int, mine bool) {
 			s.move(n, mine)
 		}
 	case slot.owned != 0 && !mine:
+		if !s.heirReady(n) {
+			return
+		}
 		slot.draining, slot.heir = s.now, s.plan.heir(n)
 		until := s.now.Add(s.cfg.DrainFor)
 		s.reached(until)
@@ -207,6 +225,7 @@ func (s *step) move(n int, mine bool) {
 			Until: until,
 		})
 	case slot.owned != 0:
+		slot.heir = ""
 	case mine && s.charter.exists && s.takeable(slot) && s.ready(&slot.held):
 		s.write(&slot.held, Action{
 			Kind:     Take,
@@ -224,6 +243,23 @@ func (s *step) move(n int, mine bool) {
 			Token:    slot.Token,
 		})
 	}
+}
+
+// heirReady reports whether the drain of a slot may begin: the heir's caches are
+// filled, or had the time to be, and it renews its Lease. A replica that leaves
+// does not wait.
+func (s *step) heirReady(n int) bool {
+	slot, heir := &s.slots[n], s.plan.heir(n)
+	i := slices.IndexFunc(s.members, func(m *member) bool { return m.id == heir })
+	if s.own.leaving || i < 0 {
+		return true
+	}
+	if slot.heir != heir {
+		slot.heir, slot.promised = heir, s.now
+	}
+	m := s.members[i]
+	renews := s.now.Before(m.seen.Add(s.cfg.OwnFor / 2)) // if not, the next that is seen decides
+	return renews && (m.Warm.Has(n) || s.reached(slot.promised.Add(s.cfg.WarmFor)))
 }
 
 // takeable reports whether no other member holds a slot.
@@ -245,10 +281,11 @@ func (s *step) warm(n int, warm bool) {
 	if slot.warm == warm {
 		return
 	}
-	slot.warm = warm
-	kind := Cool
-	if warm {
-		kind = Warm
+	slot.warm, slot.warmed = warm, false
+	if !warm {
+		s.do(Action{Kind: Cool, Slot: n})
+		return
 	}
-	s.do(Action{Kind: kind, Slot: n})
+	slot.warms++
+	s.do(Action{Kind: Warm, Slot: n, Token: slot.warms})
 }

@@ -30,6 +30,7 @@ type process struct {
 	wakeups  int
 	counts   []int
 	drain    time.Duration // the most that it takes
+	warming  time.Duration // the most that filling the caches of a slot takes
 	work     bool          // it writes to remote clusters
 	losses   map[int]int   // by slot
 
@@ -257,6 +258,8 @@ func (p *process) act(a protocol.Action) {
 		}
 	case protocol.Lose:
 		p.losses[a.Slot]++
+	case protocol.Warm:
+		p.w.after(w.upTo(p.warming), func() { p.do(func() { p.replica.Warmed(a.Slot, a.Token) }) })
 	case protocol.Drain:
 		p.w.after(w.upTo(p.drain), func() { p.do(func() { p.replica.Drained(a.Slot, a.Token) }) })
 	case protocol.Refresh:

@@ -28,6 +28,9 @@ type Config struct {
 	// Settle is how long a member has to be known before it gets slots, so that
 	// replicas that start together share at once.
 	Settle time.Duration
+	// WarmFor bounds how long a slot whose owner stays waits for the caches of
+	// its heir.
+	WarmFor time.Duration
 	// DrainFor bounds the drain of a slot.
 	DrainFor time.Duration
 	// Standbys is how many members stand by for each slot.
@@ -101,8 +104,12 @@ type slot struct {
 	owned    int64
 	draining time.Time // when the drain began
 	drained  bool
-	heir     string // the HolderID for which the replica gave it up, or will
-	warm     bool
+	heir     string    // the HolderID for which the replica gave it up, or will
+	promised time.Time // when it was first going to give it up to the heir
+
+	warm   bool
+	warms  int64 // counts Warm
+	warmed bool
 }
 
 // New returns a replica that has not joined yet.
@@ -179,6 +186,14 @@ func (r *Replica) SetCounts(counts []int) { r.own.counts = counts }
 func (r *Replica) Drained(n int, token int64) {
 	if s := &r.slots[n]; s.owned == token && !s.draining.IsZero() {
 		s.drained = true
+	}
+}
+
+// Warmed reports that the caches of a slot's clusters are filled. The token is
+// that of the [Warm]. The next renewal carries it.
+func (r *Replica) Warmed(n int, token int64) {
+	if s := &r.slots[n]; s.warm && s.warms == token {
+		s.warmed = true
 	}
 }
 

@@ -39,6 +39,7 @@ var rewrite = flag.Bool("rewrite", false, "write the results of the stories in t
 //	away 5m                   stops the hub from answering
 //	late-deletions 10s        delays deletions on their way to the hub
 //	drain a 30s               sets how long drains of a take
+//	warm a 30s                sets how long a's caches of a slot take to fill
 //	counts a 0:7 3:9          sets how many clusters a knows of in each slot
 //	run 10s                   lets time pass
 //	owners                    shows who owns what
@@ -48,6 +49,10 @@ func TestReplicasThatStartTogetherShareAtOnce(t *testing.T)            { play(t)
 func TestSlotsOfADeadMemberGoToItsStandbys(t *testing.T)               { play(t) }
 func TestMemberThatLeavesHandsOverAtOnce(t *testing.T)                 { play(t) }
 func TestNewMemberGetsItsShare(t *testing.T)                           { play(t) }
+func TestPlannedMoveWaitsForTheHeirsCaches(t *testing.T)               { play(t) }
+func TestWaitForTheHeirsCachesIsBounded(t *testing.T)                  { play(t) }
+func TestMemberThatLeavesDoesNotWaitForCaches(t *testing.T)            { play(t) }
+func TestHeirWhoseCachesDoNotFillLosesItsClaim(t *testing.T)           { play(t) }
 func TestStoppedProcessOwnsNothingWhenItContinues(t *testing.T)        { play(t) }
 func TestHubThatIsAwayLeavesAllAsItWas(t *testing.T)                   { play(t) }
 func TestReplicaWithoutNetworkStopsBeforeOthersBegin(t *testing.T)     { play(t) }
@@ -60,6 +65,32 @@ func TestLastReplicaRestarts(t *testing.T)                             { play(t)
 func TestClustersThatAreUnevenMoveSlots(t *testing.T)                  { play(t) }
 func TestReplicaWithAnotherNumberOfSlotsTakesNoPart(t *testing.T)      { play(t) }
 func TestMemberThatRestartsQuicklyWaitsForItsPredecessor(t *testing.T) { play(t) }
+
+// TestWarmedCountsForItsOwnWarmAlone has a report of another Warm: the slot was
+// given up meanwhile.
+func TestWarmedCountsForItsOwnWarmAlone(t *testing.T) {
+	w := newWorld(1, 4)
+	w.start("a", 1)
+	w.run(10 * time.Second)
+	b := w.start("b", 1)
+	b.warming = time.Hour
+	for token, want := range []int{0, 2} {
+		w.run(5 * time.Second)
+		b.do(func() {
+			for n := range w.slots {
+				b.replica.Warmed(n, int64(token))
+			}
+		})
+		w.run(5 * time.Second)
+		owned := 0
+		for n := range w.slots {
+			if _, ok := b.owns(n); ok {
+				owned++
+			}
+		}
+		require.Equal(t, want, owned)
+	}
+}
 
 var capital = regexp.MustCompile(`\B[A-Z]`)
 
@@ -192,6 +223,8 @@ func (s *story) line(words []string) {
 		w.weather.deletions = s.duration(words[1])
 	case "drain":
 		s.process(words[1]).drain = s.duration(words[2])
+	case "warm":
+		s.process(words[1]).warming = s.duration(words[2])
 	case "counts":
 		s.counts(s.process(words[1]), words[2:])
 	case "run":

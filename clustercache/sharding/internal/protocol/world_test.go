@@ -98,6 +98,7 @@ func newWorld(seed uint64, slots int) *world {
 			OwnFor:    10 * time.Second,
 			DeadAfter: 15 * time.Second,
 			Settle:    3 * time.Second,
+			WarmFor:   20 * time.Second,
 			DrainFor:  10 * time.Second,
 			Standbys:  1,
 		},
