@@ -24,8 +24,8 @@ const module = "github.com/fleetcache/fleetcache/"
 var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/liveclient",
-		"clustercache/internal/phase", "clustercache/internal/watchset",
-		"clustercache/resolver",
+		"clustercache/internal/phase", "clustercache/internal/tenure", "clustercache/internal/watchset",
+		"clustercache/ownership", "clustercache/resolver",
 		"gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/clustercachetest": {
-		"clustercache", "clustercache/resolver", "informerpool",
+		"clustercache", "clustercache/ownership", "clustercache/resolver", "informerpool",
 		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",
 	},
 	"clustercache/internal/connection": {
@@ -48,6 +48,7 @@ var allowed = map[string][]string{
 		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
 	},
 	"clustercache/internal/debounce": {"internal/timetable"},
+	"clustercache/internal/tenure":   {"clustercache/ownership", "internal/timetable"},
 	"clustercache/internal/watchset": {"informerpool", "internal/restmap", "internal/timetable"},
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",

@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,13 @@ type cluster struct {
 	// discovered: made known by Options.Discover. unlisted: missing from the
 	// resolver's last list.
 	discovered, unlisted atomic.Bool
+
+	// announced is the ownership that subscribers know of.
+	announced struct {
+		sync.Mutex // taken before the locks of the tenure and of the broadcaster
+
+		token int64 // 0: none
+	}
 }
 
 func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
@@ -78,8 +86,39 @@ func (c *cluster) letGo() {
 	case c.Wanted():
 	case c.conn.View().Phase == phase.Gone:
 		c.Gone()
-	case c.leaving.Load():
+	case c.leaving.Load(), c.cc.options.Discover && !c.cc.tenure.Serves(c.key):
 		c.conn.Release()
+	}
+}
+
+// reassigned is called when the cluster's slot has changed.
+func (c *cluster) reassigned(gained bool) {
+	c.announce()
+	for _, s := range c.cc.subscriptions() {
+		s.reassigned(c, gained)
+	}
+}
+
+// announce emits whether the replica owns the cluster, if that has changed.
+func (c *cluster) announce() {
+	c.announced.Lock()
+	defer c.announced.Unlock()
+
+	state := c.cc.tenure.State(c.key)
+	if state == nil {
+		return
+	}
+	token := int64(0)
+	if state.Owned {
+		token = state.Token
+	}
+	before := c.announced.token
+	c.announced.token = token
+	if before != 0 && token != before {
+		c.emit(Lost)
+	}
+	if token != 0 && token != before {
+		c.emit(Gained)
 	}
 }
 

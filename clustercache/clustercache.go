@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -43,6 +44,7 @@ type ClusterCache struct {
 	connections connection.Config
 	lookUp      workpool.Workers // look-ups of kinds
 	discovery   discovery
+	tenure      *tenure.Tenure // nil without Options.Sharding
 	clusters    clusters
 	subscribed  subscribed
 }
@@ -76,11 +78,13 @@ func New(o Options) (*ClusterCache, error) {
 		discovery: discovery{
 			relisting:  make(chan struct{}, 1),
 			rechecking: make(chan struct{}, 1),
+			reassigned: make(chan struct{}, 1),
 		},
 		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
 		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
+	cc.tenure = tenure.New(tenure.Config{Sharding: o.Sharding, Timers: cc.timers, Changed: cc.reassigned})
 	cc.metrics = newMetrics(cc)
 	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.connections = cc.connectionConfig()
@@ -179,6 +183,7 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 	cc.clusters.mu.Unlock()
 
 	if fresh {
+		c.announce()
 		for _, f := range cc.subscriptions() {
 			f.clusterAdded(c)
 		}
@@ -204,7 +209,8 @@ func (cc *ClusterCache) forget(c *cluster) {
 		return
 	}
 	delete(cc.clusters.byKey, c.key)
-	if c.discovered.Load() {
+	listed := c.discovered.Load()
+	if listed && cc.tenure.Serves(c.key) {
 		cc.discovery.forgotten.add(c.key)
 	}
 	cc.events.forget(c.key) // before another cluster of the key can emit events
@@ -214,6 +220,9 @@ func (cc *ClusterCache) forget(c *cluster) {
 		lease.Retire() // handlers may not have seen the deletes yet
 	}
 	cc.pool.Forget(c.key)
+	if listed {
+		cc.reassign() // it may have been gained while it was given up
+	}
 	if c.close() {
 		cc.changed(c.key) // the resolver reported a change between the look above and now
 	}
@@ -271,6 +280,12 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 		return
 	}
 
+	if !cc.tenure.Serves(key) {
+		if !cc.discovery.lists(key) {
+			cc.relist()
+		}
+		return
+	}
 	if c, err := cc.engage(key, false); err == nil { // it fails only after Stop
 		c.discovered.Store(true)
 	}
@@ -290,12 +305,17 @@ func (cc *ClusterCache) relist() {
 func (cc *ClusterCache) discover() {
 	lister, _ := resolver.AsLister(cc.options.Resolver)
 	_, notifies := resolver.AsNotifier(cc.options.Resolver)
+	var last []client.ObjectKey
+	var asOf time.Time
 	for cc.ctx.Err() == nil {
 		began := time.Now()
 		keys, err := cc.listClusters(lister)
 		wait := cc.options.RetryInterval
 		switch {
 		case err == nil:
+			last, asOf = keys, began
+			cc.tenure.SetClusters(keys)
+			cc.discovery.set(keys)
 			cc.compare(keys, began)
 			cc.discovery.listed.Store(true)
 			if notifies { // it reports the rest
@@ -309,14 +329,26 @@ func (cc *ClusterCache) discover() {
 		if wait > 0 {
 			due = time.After(wait)
 		}
-		select {
-		case <-due:
-		case <-cc.discovery.relisting:
-			cc.sleep(relistPause)
-		case <-cc.discovery.rechecking:
-		case <-cc.ctx.Done():
+		for !cc.listAgain(due) {
+			cc.adopt(last, asOf)
 		}
 	}
+}
+
+// listAgain waits until the clusters have to be listed again. It returns false
+// if only what this replica owns has changed.
+func (cc *ClusterCache) listAgain(due <-chan time.Time) bool {
+	select {
+	case <-due:
+	case <-cc.discovery.relisting:
+		cc.sleep(relistPause)
+	case <-cc.discovery.rechecking:
+	case <-cc.discovery.reassigned:
+		return false
+	case <-cc.ctx.Done():
+	}
+
+	return true
 }
 
 // listClusters returns the resolver's list.
@@ -328,31 +360,68 @@ func (cc *ClusterCache) listClusters(lister resolver.Lister) (keys []client.Obje
 	return keys, err
 }
 
-// compare makes the listed clusters known, and notes which of the discovered
+// compare adopts the listed clusters, and notes which of the discovered
 // clusters are no longer listed. The resolver's answer for each of them
 // decides, unless it is "not yet": see attempt.ask.
+func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
+	now := cc.adopt(keys, began)
+	for _, c := range cc.all() {
+		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
+			c.conn.Changed()
+		}
+	}
+}
+
+// adopt makes the listed clusters known that this replica owns or stands by
+// for, and returns them. It gives up the discovered clusters for which that is
+// over.
 //
 // A list that began before a cluster was forgotten may still contain it: the
 // next list decides.
-func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
-	now := make(map[client.ObjectKey]bool, len(keys))
+func (cc *ClusterCache) adopt(keys []client.ObjectKey, began time.Time) (now map[client.ObjectKey]bool) {
+	now = make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
 		if cc.discovery.forgotten.since(key, began) {
 			cc.relist()
 			continue
 		}
 		cc.discovery.forgotten.drop(key)
+		if !cc.tenure.Serves(key) {
+			continue
+		}
 		now[key] = true
 		c, err := cc.engage(key, false)
 		if err != nil {
-			return // only after the end
+			return now // only after the end
 		}
 		c.discovered.Store(true)
 	}
 
 	for _, c := range cc.all() {
-		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
-			c.conn.Changed()
+		if c.discovered.Load() && !cc.tenure.Serves(c.key) {
+			c.discovered.Store(false)
+			c.letGo()
 		}
+	}
+
+	return now
+}
+
+// reassigned is called with the slots of Options.Sharding that have changed,
+// and whether each was gained.
+func (cc *ClusterCache) reassigned(slots map[int]bool) {
+	for _, c := range cc.all() {
+		if gained, ok := cc.tenure.Of(c.key, slots); ok {
+			c.reassigned(gained)
+		}
+	}
+	cc.reassign()
+}
+
+// reassign compares the last list with what the replica owns.
+func (cc *ClusterCache) reassign() {
+	select {
+	case cc.discovery.reassigned <- struct{}{}:
+	default:
 	}
 }

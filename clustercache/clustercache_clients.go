@@ -40,7 +40,8 @@ func newLive(c *cluster) *liveclient.Factory {
 // Client returns a client for a cluster. It reads as Reader does, and writes to
 // the API server. Client does no I/O; its result can be kept for as long as the
 // cluster is known. While the cluster is not connected, writes fail at once
-// with [ErrNotConnected]. Errors of writes are a [*ClusterError], which
+// with [ErrNotConnected]; writes to a cluster that another replica owns fail
+// with [ErrNotOwner]. Errors of writes are a [*ClusterError], which
 // apierrors.IsConflict and the like unwrap. Warnings that the server sends are
 // dropped, since they are its text; a client that is made from
 // [ClusterCache.TransportConfig] with a WarningHandlerWithContext of its own
@@ -79,7 +80,13 @@ func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, err
 
 // hooks returns what the clients handed out call.
 func (c *cluster) hooks() liveclient.Hooks {
-	return liveclient.Hooks{Failed: c.failed, Begin: c.wants.BeginShowing}
+	return liveclient.Hooks{
+		Failed: c.failed,
+		Begin:  c.wants.BeginShowing,
+		Write: func(ctx context.Context, call func(context.Context) error) error {
+			return c.cc.tenure.Write(ctx, c.key, call)
+		},
+	}
 }
 
 // failed returns the error of an operation on a kind.
@@ -90,6 +97,28 @@ func (c *cluster) failed(op string, gvk schema.GroupVersionKind, err error) erro
 		Op:      op,
 		Err:     err,
 	}
+}
+
+// Owns reports whether this replica owns a cluster, known or not, and may begin
+// work on it: whether its changes lead to requests here. It is true for every
+// cluster without Options.Sharding. Any key has one owner, so Owns is also a
+// predicate for objects of the hub. It does no I/O.
+func (cc *ClusterCache) Owns(cluster client.ObjectKey) bool { return cc.tenure.Owns(cluster) }
+
+// Work begins work on a cluster, such as a reconcile, for which this replica
+// has to own it. Its context ends, with the cause [ErrNotOwner], when the
+// cluster is lost. If it is handed over, the new owner waits for the work, and
+// the context ends shortly before it stops waiting. The returned function ends
+// the work, and has to be called. The error wraps [ErrNotOwner]. Work does no
+// I/O; without Options.Sharding it returns ctx.
+func (cc *ClusterCache) Work(
+	ctx context.Context, cluster client.ObjectKey,
+) (context.Context, context.CancelFunc, error) {
+	ctx, done, err := cc.tenure.Begin(ctx, cluster)
+	if err != nil {
+		return nil, nil, &ClusterError{Cluster: cluster, Op: "work", Err: err}
+	}
+	return ctx, done, nil
 }
 
 // known returns a known cluster, or the reason why it cannot be used.
@@ -180,8 +209,9 @@ func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
 // TransportConfig returns a config for your own clients whose requests take the
 // same route as the ClusterCache's: they follow changes of credentials and
 // address, and the return of a removed cluster; they fail at once with
-// [ErrNotConnected] or [ErrUnknownCluster] where there is no connection; and
-// they count in the cluster's rate limit. The config holds no credentials and
+// [ErrNotConnected] or [ErrUnknownCluster] where there is no connection, and
+// with [ErrNotOwner], apart from GET, where another replica owns the cluster;
+// and they count in the cluster's rate limit. The config holds no credentials and
 // does not contain the real address; for code that opens connections by itself,
 // as for exec and port-forward, use [ClusterCache.RESTConfig] instead. Requests
 // other than watches end after Options.RequestTimeout; warnings that the server
@@ -325,5 +355,11 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 
 	guarded := c.conn.Guard(c.conn.Transport().Client().Transport)
-	return liveclient.NewDeadline(guarded, f.cc.options.RequestTimeout).RoundTrip(req)
+	bounded := liveclient.NewDeadline(guarded, f.cc.options.RequestTimeout)
+	permit := func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+		return f.cc.tenure.Permit(ctx, f.key)
+	}
+	explain := func(ctx context.Context, err error) error { return f.cc.tenure.Explain(ctx, f.key, err) }
+
+	return liveclient.NewPermitted(bounded, permit, explain).RoundTrip(req)
 }

@@ -66,6 +66,9 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.spawn(func() { cc.timers.Run(cc.ctx) })
 	cc.noticeNoClusters()
 	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it already runs
+	if cc.tenure != nil {
+		cc.spawn(func() { cc.tenure.Run(cc.ctx) })
+	}
 	if n, _ := resolver.AsNotifier(cc.options.Resolver); n != nil {
 		cc.spawn(func() { cc.notified(n) })
 	}
@@ -92,6 +95,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	cc.mu.Unlock()
 
 	cc.cancel(ErrClosed)
+	cc.tenure.Close(ErrClosed)
 	cc.metrics.unregister()
 	cc.events.close()
 
@@ -140,14 +144,6 @@ func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues .
 // relistPause is how long a list waits for further reasons to list: a fleet
 // that is deleted is not listed once for each cluster.
 const relistPause = 100 * time.Millisecond
-
-// discovery is the state of Options.Discover.
-type discovery struct {
-	relisting  chan struct{} // one slot: the resolver's list must be read again
-	rechecking chan struct{} // one slot: a forgotten cluster may be back
-	forgotten  forgotten
-	listed     atomic.Bool // the resolver has listed its clusters at least once
-}
 
 func (cc *ClusterCache) sleep(d time.Duration) { timetable.Sleep(cc.ctx, d) }
 
@@ -208,6 +204,8 @@ func (cc *ClusterCache) whyNoClusters() string {
 		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask
 	case !cc.discovery.listed.Load():
 		return "and the resolver has not listed any yet"
+	case cc.discovery.any():
+		return "since this replica owns none of those that the resolver lists: is Options.Sharding started?"
 	}
 
 	return "and the resolver lists none: those that appear are taken up"

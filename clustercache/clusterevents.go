@@ -30,6 +30,11 @@ const (
 	Removed ClusterEventType = "Removed"
 	// Silent: the cluster has answered nothing for Options.SilentAfter.
 	Silent ClusterEventType = "Silent"
+	// Gained: this replica owns the cluster from now on, by Options.Sharding.
+	Gained ClusterEventType = "Gained"
+	// Lost: this replica no longer owns the cluster, or is about to hand it
+	// over. Nothing new may be begun on it.
+	Lost ClusterEventType = "Lost"
 )
 
 // ClusterEvent is one change of one cluster. For each cluster and subscriber,
@@ -53,7 +58,7 @@ type ClusterEvent struct {
 }
 
 // broadcaster delivers cluster events to subscribers. Each subscriber queues at
-// most four events for each cluster.
+// most five events for each cluster.
 type broadcaster struct {
 	mu     sync.Mutex                          // protects the fields below; taken before a subscriber's lock
 	last   map[client.ObjectKey][]ClusterEvent // the initial events of a new subscriber
@@ -71,10 +76,14 @@ func (b *broadcaster) publish(e ClusterEvent) {
 	switch e.Type {
 	case Removed:
 		delete(b.last, e.Cluster)
-	case PhaseChanged, Silent:
+	case PhaseChanged, Silent, Gained:
 		b.last[e.Cluster] = append(without(b.last[e.Cluster], e.Type), e)
+	case Lost:
+		if b.last[e.Cluster] = without(b.last[e.Cluster], Gained); len(b.last[e.Cluster]) == 0 {
+			delete(b.last, e.Cluster)
+		}
 	default:
-		b.last[e.Cluster] = []ClusterEvent{e}
+		b.last[e.Cluster] = append(ofOwner(b.last[e.Cluster]), e)
 	}
 
 	for s := range b.subs {
@@ -226,6 +235,9 @@ func flips(e ClusterEvent) bool { return e.Type == Connected || e.Type == Discon
 // two, so that they still alternate with those already delivered. An initial
 // one may repeat a delivered one, so it is dropped without its counterpart.
 func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
+	if e.Type == Gained || e.Type == Lost {
+		return append(without(without(waiting, Gained), Lost), e)
+	}
 	waiting = without(waiting, PhaseChanged)
 	if e.Type != PhaseChanged && e.Type != Disconnected { // neither ends a silence
 		waiting = without(waiting, Silent)
@@ -236,7 +248,7 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	case waiting[first].Initial:
 		waiting = slices.Delete(waiting, first, first+1)
 	default:
-		waiting = waiting[:0]
+		waiting = ofOwner(waiting)
 	}
 
 	return append(waiting, e)
@@ -245,6 +257,12 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 // without returns events except those of one type. It reuses the slice.
 func without(events []ClusterEvent, t ClusterEventType) []ClusterEvent {
 	return slices.DeleteFunc(events, func(e ClusterEvent) bool { return e.Type == t })
+}
+
+// ofOwner returns the events about the owner of the cluster. It reuses the
+// slice.
+func ofOwner(events []ClusterEvent) []ClusterEvent {
+	return slices.DeleteFunc(events, func(e ClusterEvent) bool { return e.Type != Gained && e.Type != Lost })
 }
 
 // take returns the next event, if there is one.

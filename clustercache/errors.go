@@ -14,6 +14,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -49,6 +50,10 @@ var (
 	// watch. Reads of it go to the API server. A Watch of a kind that can only
 	// be listed is polled.
 	ErrNotWatchable = watchset.ErrNotWatchable
+	// ErrNotOwner indicates that another replica owns the cluster, or is about
+	// to: a write was not sent, or its deadline ended with the ownership. See
+	// Options.Sharding.
+	ErrNotOwner = ownership.ErrNotOwner
 	// ErrReleased indicates that the watch was released.
 	ErrReleased = errors.New("watch released")
 	// ErrClosed indicates that the ClusterCache was stopped.

@@ -31,6 +31,11 @@ type ObjectSelection struct {
 	// deliver events only from these watches. Without it the selection delivers
 	// the events of watches of others.
 	Watch bool
+	// Owned selects the clusters that this replica owns, by Options.Sharding.
+	// With Watch, the watches are held in those that it stands by for as well,
+	// and in no others. When a cluster is gained, its objects are delivered
+	// once more, marked as Resync.
+	Owned bool
 	// Options narrow the Kinds: client.InNamespace, MatchingLabels,
 	// MatchingFields. With Watch, the server selects. Without it, the objects
 	// that others watch are selected here, by their old and new states: an

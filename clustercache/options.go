@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"reflect"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/defaults"
@@ -39,6 +41,19 @@ type Options struct {
 	// A cluster that is no longer listed, and to which there is no access, is
 	// removed after Grace, unless it was Engaged.
 	Discover bool
+	// Sharding lets the replicas of an operator share the clusters, such as a
+	// sharding.Sharding, which has to be started as well. Then Discover makes
+	// only those clusters known that this replica owns or stands by for; the
+	// sources of clustercache/controller deliver requests only of those that it
+	// owns; and writes to others fail with [ErrNotOwner], without a request.
+	// Reads, Watch and Declare work for all clusters that are known, which
+	// others become by Engage, Watch, Declare, or a read in mode AutoWatch. Nil
+	// means that this replica owns all clusters.
+	//
+	// Without Discover, call the SetClusters of the Sharding. The zero key, the
+	// hub, has one owner like any other: the manager's client writes to the hub
+	// from every replica.
+	Sharding ownership.Sharding
 	// Scheme maps Go types to kinds. Defaults to client-go's scheme, which has
 	// all built-in types.
 	Scheme *runtime.Scheme
@@ -249,6 +264,9 @@ func (o Options) validate() error {
 	check(o.Resolver != nil, "Resolver", "required")
 	if _, ok := resolver.AsLister(o.Resolver); o.Discover && o.Resolver != nil {
 		check(ok, "Discover", "needs a Resolver that lists clusters")
+	}
+	if v := reflect.ValueOf(o.Sharding); v.Kind() == reflect.Pointer {
+		check(!v.IsNil(), "Sharding", "a nil pointer")
 	}
 	check(o.ReadMode <= LiveOnly, "ReadMode", "unknown")
 	check(o.ProbePath == "" || (strings.HasPrefix(o.ProbePath, "/") && !strings.ContainsAny(o.ProbePath, " \t\r\n#")),

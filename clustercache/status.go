@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -126,6 +127,9 @@ type Status struct {
 	// recently active informer.
 	Stale      bool      `json:"stale"`
 	OldestSeen time.Time `json:"oldestSeen,omitzero"`
+	// Ownership is what this replica has to do with the cluster. It is nil
+	// without Options.Sharding.
+	Ownership *ownership.State `json:"ownership,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler: the cluster and the error are text.
@@ -177,6 +181,7 @@ func (c *cluster) status() Status {
 		Stalls:           sum.Totals.Stalls,
 		Rejected:         sum.Totals.Rejected,
 		OldestSeen:       sum.OldestSeen,
+		Ownership:        c.cc.tenure.State(c.key),
 	}
 	if err := c.conn.Busy(); err != nil && s.Connected && s.LastError == nil {
 		s.Reason, s.LastError = string(transport.Throttled), err

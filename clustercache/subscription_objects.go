@@ -53,6 +53,9 @@ func local(selector string) bool {
 
 // handle passes an event on if the predicates accept it.
 func (s *objectSubscription) handle(e informerpool.Event, to func(ObjectEvent)) {
+	if s.spec.Owned && !s.cc.tenure.Owns(e.Key.Cluster) {
+		return // if it is gained, its objects are delivered once more
+	}
 	defer s.cc.calls.Enter("predicate or handler of an ObjectSelection")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
 	v := &views{cc: s.cc, given: s.representation(gvk)}
@@ -177,7 +180,7 @@ func (s *objectSubscription) narrower(c *cluster, id watchset.Selection) (keys [
 // clusterAdded is called for every cluster. It takes the watches that the
 // subscription lacks in it.
 func (s *objectSubscription) clusterAdded(c *cluster) {
-	if !s.spec.Watch || c.conn.View().Phase == phase.Gone || !s.wants(c) {
+	if !s.spec.Watch || c.conn.View().Phase == phase.Gone || !s.serves(c) || !s.wants(c) {
 		return
 	}
 	for _, id := range s.wanted {
@@ -203,12 +206,52 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 			w.Release()
 		}
 	}
+
+	if !s.serves(c) { // any more, and leave found no watch
+		s.leave(c)
+	}
 }
 
 func (s *objectSubscription) has(c *cluster, id watchset.Selection) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped || s.watches[c][id] != nil
+}
+
+// serves reports whether the subscription may have watches in c.
+func (s *objectSubscription) serves(c *cluster) bool {
+	return !s.spec.Owned || c.cc.tenure.Serves(c.key)
+}
+
+// reassigned is called when c's slot has changed.
+func (s *objectSubscription) reassigned(c *cluster, gained bool) {
+	switch {
+	case !s.spec.Owned:
+	case s.serves(c):
+		s.clusterAdded(c)
+	default:
+		s.leave(c)
+	}
+
+	if s.spec.Owned && gained {
+		s.resyncCluster(c)
+	}
+}
+
+// leave releases the watches of a cluster that the subscription may no longer
+// have watches in.
+func (s *objectSubscription) leave(c *cluster) {
+	s.mu.Lock()
+	watches := s.watches[c]
+	delete(s.watches, c)
+	s.mu.Unlock()
+
+	for _, w := range watches {
+		w.Release()
+	}
+	if s.serves(c) { // again, and clusterAdded found no watch lacking
+		s.clusterAdded(c)
+	}
 }
 
 // phaseChanged is called for every change of a cluster's phase. The
@@ -267,9 +310,13 @@ func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupV
 // triggerAll delivers every object again.
 func (s *objectSubscription) triggerAll() {
 	for _, c := range s.cc.all() {
-		for _, want := range c.wants.Readable() {
-			s.pool.Resync(want.Lease())
-		}
+		s.resyncCluster(c)
+	}
+}
+
+func (s *objectSubscription) resyncCluster(c *cluster) {
+	for _, want := range c.wants.Readable() {
+		s.pool.Resync(want.Lease())
 	}
 }
 

@@ -135,16 +135,17 @@ func (b *Builder) WithOptions(options runtimecontroller.TypedOptions[Request]) *
 // from the cluster's client, as described at [PerCluster]. Complete does no
 // I/O.
 func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) error {
-	r := PerCluster(b.cc, reconciler)
+	values := func(r Request) []any { return []any{"cluster", clustername.Of(r.Cluster)} }
 	if b.options.LogConstructor == nil { // the constructor set by Build names the cluster already
-		r = perCluster(b.cc, reconciler, func(Request) []any { return nil })
+		values = func(Request) []any { return nil }
 	}
-	_, err := b.Build(r)
+	_, err := b.Build(perCluster(b.cc, reconciler, values))
 	return err
 }
 
 // Build builds the controller with a reconciler whose requests name the
-// cluster, for reconcilers that work across clusters.
+// cluster, for reconcilers that work across clusters. As with Complete, it is
+// called as [WhileOwned] describes.
 func (b *Builder) Build(
 	reconciler reconcile.TypedReconciler[Request],
 ) (runtimecontroller.TypedController[Request], error) {
@@ -200,7 +201,7 @@ func (b *Builder) Build(
 		stock.WatchesRawSource(s)
 	}
 
-	return stock.Build(reconciler)
+	return stock.Build(WhileOwned(b.cc, Request.cluster, reconciler))
 }
 
 // logRequests returns a log constructor. It uses the keys of

@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -30,7 +31,42 @@ import (
 func PerCluster(
 	cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler,
 ) reconcile.TypedReconciler[Request] {
-	return perCluster(cc, reconciler, func(r Request) []any { return []any{"cluster", clustername.Of(r.Cluster)} })
+	return WhileOwned(cc, Request.cluster, perCluster(cc, reconciler,
+		func(r Request) []any { return []any{"cluster", clustername.Of(r.Cluster)} }))
+}
+
+// notOwnerRetry is how long a request waits that failed because of an ownership
+// that ended, if no loss of the cluster is known yet.
+const notOwnerRetry = time.Second
+
+// WhileOwned returns a reconciler that is called for requests of clusters that
+// this replica owns, by the ClusterCache's Options.Sharding. Other requests are
+// dropped, since the owner has them as well. Once the cluster of a request is
+// lost, the context of the call ends, with the cause
+// [clustercache.ErrNotOwner], and its result has no effect: the next owner
+// reconciles all objects. [PerCluster] and [Builder] include it.
+func WhileOwned[request comparable](
+	cc *clustercache.ClusterCache, cluster func(request) client.ObjectKey,
+	reconciler reconcile.TypedReconciler[request],
+) reconcile.TypedReconciler[request] {
+	return reconcile.TypedFunc[request](func(ctx context.Context, r request) (reconcile.Result, error) {
+		working, done, err := cc.Work(ctx, cluster(r))
+		if err != nil {
+			ctrllog.FromContext(ctx).V(1).Info("Request dropped", "cause", err.Error())
+			return reconcile.Result{}, nil
+		}
+		defer done()
+
+		result, err := reconciler.Reconcile(working, r)
+		switch {
+		case errors.Is(context.Cause(working), clustercache.ErrNotOwner):
+			return reconcile.Result{}, nil
+		case errors.Is(err, clustercache.ErrNotOwner):
+			return reconcile.Result{RequeueAfter: notOwnerRetry}, nil
+		}
+
+		return result, err
+	})
 }
 
 // clusterKey is the context key of the cluster that a reconciler works on.

@@ -27,6 +27,8 @@ type Request struct {
 	client.ObjectKey
 }
 
+func (r Request) cluster() client.ObjectKey { return r.Cluster }
+
 // String returns the cluster, the kind and the name, as far as they are set.
 func (r Request) String() string {
 	text := clustername.Of(r.Cluster)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -45,6 +46,9 @@ type ClusterSourceOptions struct {
 // has priorities, and continues with their changes. Starting it does not block.
 // It ends with the controller, and another controller can start it again. If
 // several options are given, the last non-zero value of each field counts.
+//
+// With the ClusterCache's Options.Sharding, the clusters are those that this
+// replica owns. The state of one that is gained is delivered at low priority.
 func ClusterSource[request comparable](
 	cc *clustercache.ClusterCache, mapping ClusterMapFunc[request], opts ...ClusterSourceOptions,
 ) *TypedClusterSource[request] {
@@ -69,11 +73,18 @@ func ClusterSource[request comparable](
 	}
 	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
 		return cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
-			if r.ctx.Err() != nil || !options.selects(e) {
+			if r.ctx.Err() != nil || !cc.Owns(e.Cluster) {
+				return // if it is gained, its state is delivered once more
+			}
+			gained := e.Type == clustercache.Gained
+			if gained && !e.Initial {
+				r.subscription.Trigger(e.Cluster, schema.GroupVersionKind{}, client.ObjectKey{})
+			}
+			if !options.selects(e) {
 				return
 			}
 			for _, q := range (*s.mapping.Load())(r.ctx, e) {
-				r.debounced.Add(q, e.Initial)
+				r.debounced.Add(q, e.Initial || gained)
 			}
 		})
 	}

@@ -63,6 +63,10 @@ type objects[request comparable] struct {
 // low priority where the queue has priorities. The source ends with the
 // controller, and another controller can start it again. If several options are
 // given, the last non-zero value of each field counts.
+//
+// With the ClusterCache's Options.Sharding, the source has the events of the
+// clusters that this replica owns: see [clustercache.ObjectSelection].Owned.
+// Deletions before a cluster is gained are not delivered.
 func ObjectSource[request comparable](
 	cc *clustercache.ClusterCache, selection clustercache.ObjectSelection, mapping ObjectMapFunc[request],
 	opts ...ObjectSourceOptions,
@@ -84,6 +88,7 @@ func ObjectSource[request comparable](
 			return nil, &clustercache.OptionError{Field: "Representation", Err: clustercache.ErrUnsupported}
 		}
 		narrowed := selection
+		narrowed.Owned = true
 		narrowed.Representation = cmp.Or(selection.Representation, options.Representation)
 		return cc.Subscribe(narrowed, func(e clustercache.ObjectEvent) { o.handle(r, e) })
 	}

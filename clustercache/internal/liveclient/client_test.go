@@ -4,6 +4,7 @@
 package liveclient_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -85,6 +86,7 @@ func TestHazardAnswerTakesAllMemory(t *testing.T) {
 		Begin: func() func(schema.GroupVersionKind, any, bool) {
 			return func(gvk schema.GroupVersionKind, _ any, _ bool) { t.Error("shown:", gvk) }
 		},
+		Write: func(ctx context.Context, call func(context.Context) error) error { return call(ctx) },
 	})
 	large := configMap("large")
 	large.Data = map[string]string{"a": strings.Repeat("x", 1<<19)}

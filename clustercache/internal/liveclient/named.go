@@ -21,6 +21,9 @@ type Hooks struct {
 	// the call's success, with what the answer showed: an object, a list or an
 	// applied configuration. It is not called for dry runs.
 	Begin func() (showed func(gvk schema.GroupVersionKind, obj any, written bool))
+	// Write is called with each call that may change the cluster. It makes the
+	// call, with a context of its own, or returns an error.
+	Write func(ctx context.Context, call func(context.Context) error) error
 }
 
 // Named returns a client whose errors are made by a hook. Often the error of a
@@ -45,11 +48,20 @@ func (n *named) show(obj any, written bool, call func() error) error {
 }
 
 // write makes a call that writes obj, into which the answer is decoded.
-func (n *named) write(op string, obj any, dryRun []string, call func() error) error {
-	if len(dryRun) > 0 {
-		return n.fail(op, obj, call())
-	}
-	return n.fail(op, obj, n.show(obj, true, call))
+func (n *named) write(
+	ctx context.Context, op string, obj any, dryRun []string, call func(context.Context) error,
+) error {
+	return n.change(ctx, op, obj, func(ctx context.Context) error {
+		if len(dryRun) > 0 {
+			return call(ctx)
+		}
+		return n.show(obj, true, func() error { return call(ctx) })
+	})
+}
+
+// change makes a call that may change the cluster.
+func (n *named) change(ctx context.Context, op string, obj any, call func(context.Context) error) error {
+	return n.fail(op, obj, n.hooks.Write(ctx, call))
 }
 
 func (n *named) fail(op string, obj any, err error) error {
@@ -80,35 +92,45 @@ func (n *named) List(ctx context.Context, list client.ObjectList, opts ...client
 // Apply implements client.Client.
 func (n *named) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	o := (&client.ApplyOptions{}).ApplyOptions(opts)
-	return n.write("apply", obj, o.DryRun, func() error { return n.Client.Apply(ctx, obj, opts...) })
+	return n.write(ctx, "apply", obj, o.DryRun, func(ctx context.Context) error {
+		return n.Client.Apply(ctx, obj, opts...)
+	})
 }
 
 // Create implements client.Client.
 func (n *named) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	o := (&client.CreateOptions{}).ApplyOptions(opts)
-	return n.write("create", obj, o.DryRun, func() error { return n.Client.Create(ctx, obj, opts...) })
+	return n.write(ctx, "create", obj, o.DryRun, func(ctx context.Context) error {
+		return n.Client.Create(ctx, obj, opts...)
+	})
 }
 
 // Delete implements client.Client.
 func (n *named) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	return n.fail("delete", obj, n.Client.Delete(ctx, obj, opts...))
+	return n.change(ctx, "delete", obj, func(ctx context.Context) error { return n.Client.Delete(ctx, obj, opts...) })
 }
 
 // Update implements client.Client.
 func (n *named) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	o := (&client.UpdateOptions{}).ApplyOptions(opts)
-	return n.write("update", obj, o.DryRun, func() error { return n.Client.Update(ctx, obj, opts...) })
+	return n.write(ctx, "update", obj, o.DryRun, func(ctx context.Context) error {
+		return n.Client.Update(ctx, obj, opts...)
+	})
 }
 
 // Patch implements client.Client.
 func (n *named) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	o := (&client.PatchOptions{}).ApplyOptions(opts)
-	return n.write("patch", obj, o.DryRun, func() error { return n.Client.Patch(ctx, obj, patch, opts...) })
+	return n.write(ctx, "patch", obj, o.DryRun, func(ctx context.Context) error {
+		return n.Client.Patch(ctx, obj, patch, opts...)
+	})
 }
 
 // DeleteAllOf implements client.Client.
 func (n *named) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
-	return n.fail("delete all of", obj, n.Client.DeleteAllOf(ctx, obj, opts...))
+	return n.change(ctx, "delete all of", obj, func(ctx context.Context) error {
+		return n.Client.DeleteAllOf(ctx, obj, opts...)
+	})
 }
 
 // Status implements client.Client.
@@ -135,26 +157,34 @@ func (s *namedSubresource) Get(ctx context.Context, obj, sub client.Object, opts
 func (s *namedSubresource) Create(
 	ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption,
 ) error {
-	return s.n.fail("create "+s.name+" of", obj, s.inner.Create(ctx, obj, sub, opts...))
+	return s.n.change(ctx, "create "+s.name+" of", obj, func(ctx context.Context) error {
+		return s.inner.Create(ctx, obj, sub, opts...)
+	})
 }
 
 // Update implements client.SubResourceClient.
 func (s *namedSubresource) Update(
 	ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption,
 ) error {
-	return s.n.fail("update "+s.name+" of", obj, s.inner.Update(ctx, obj, opts...))
+	return s.n.change(ctx, "update "+s.name+" of", obj, func(ctx context.Context) error {
+		return s.inner.Update(ctx, obj, opts...)
+	})
 }
 
 // Patch implements client.SubResourceClient.
 func (s *namedSubresource) Patch(
 	ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
 ) error {
-	return s.n.fail("patch "+s.name+" of", obj, s.inner.Patch(ctx, obj, patch, opts...))
+	return s.n.change(ctx, "patch "+s.name+" of", obj, func(ctx context.Context) error {
+		return s.inner.Patch(ctx, obj, patch, opts...)
+	})
 }
 
 // Apply implements client.SubResourceClient.
 func (s *namedSubresource) Apply(
 	ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
 ) error {
-	return s.n.fail("apply "+s.name+" of", obj, s.inner.Apply(ctx, obj, opts...))
+	return s.n.change(ctx, "apply "+s.name+" of", obj, func(ctx context.Context) error {
+		return s.inner.Apply(ctx, obj, opts...)
+	})
 }

@@ -40,6 +40,49 @@ func (d *deadline) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// Permission returns a context for a write, and a function that has to be called
+// at its end.
+type Permission func(context.Context) (context.Context, context.CancelFunc, error)
+
+// NewPermitted returns a round tripper that sends a request that may change the
+// cluster only with the permission's context, up to the end of the response
+// body. explain converts the errors of requests whose context has ended.
+func NewPermitted(
+	next http.RoundTripper, permit Permission, explain func(context.Context, error) error,
+) http.RoundTripper {
+	return &permitted{next: next, permit: permit, explain: explain}
+}
+
+type permitted struct {
+	next    http.RoundTripper
+	permit  Permission
+	explain func(context.Context, error) error
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *permitted) RoundTrip(req *http.Request) (*http.Response, error) {
+	switch req.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return p.next.RoundTrip(req)
+	}
+
+	ctx, done, err := p.permit(req.Context())
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, err
+	}
+	resp, err := p.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		done()
+		return nil, p.explain(ctx, err)
+	}
+	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: done}
+
+	return resp, nil
+}
+
 type cancelBody struct {
 	io.ReadCloser
 

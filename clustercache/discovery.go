@@ -5,10 +5,46 @@ package clustercache
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// discovery is the state of Options.Discover.
+type discovery struct {
+	relisting  chan struct{} // one slot: the resolver's list must be read again
+	rechecking chan struct{} // one slot: a forgotten cluster may be back
+	reassigned chan struct{} // one slot: this replica owns other clusters
+	forgotten  forgotten
+	listed     atomic.Bool // the resolver has listed its clusters at least once
+	last       atomic.Pointer[map[client.ObjectKey]struct{}]
+}
+
+// set records the last list of clusters.
+func (d *discovery) set(keys []client.ObjectKey) {
+	last := make(map[client.ObjectKey]struct{}, len(keys))
+	for _, key := range keys {
+		last[key] = struct{}{}
+	}
+	d.last.Store(&last)
+}
+
+// lists reports whether the last list has a cluster.
+func (d *discovery) lists(key client.ObjectKey) bool {
+	last := d.last.Load()
+	if last == nil {
+		return false
+	}
+	_, ok := (*last)[key]
+	return ok
+}
+
+// any reports whether the last list has any cluster.
+func (d *discovery) any() bool {
+	last := d.last.Load()
+	return last != nil && len(*last) > 0
+}
 
 // forgottenFor is how long a forgotten cluster is remembered as such. The
 // objects that describe a cluster are deleted one after the other, and each

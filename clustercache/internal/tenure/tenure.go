@@ -1,0 +1,291 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenure follows which slots of a sharding this replica owns, and what
+// work is under way in them.
+//
+//	sharding ──events──► Tenure ──changed slots──► Config.Changed
+//	                       │
+//	      Begin, Permit ───┘   work: ended by a loss, waited for by a drain
+//
+// What a Tenure reports as owned follows the events, and not the clock: every
+// beginning of an ownership is reported to Config.Changed, so whatever was left
+// out while a cluster was not owned can be made up for then. Writes follow the
+// clock.
+package tenure
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
+	"github.com/fleetcache/fleetcache/internal/timetable"
+)
+
+// Config configures a Tenure. All fields are required.
+type Config struct {
+	Sharding ownership.Sharding
+	Timers   *timetable.Timers
+	// Changed is called by Run with the slots that have changed, and whether
+	// each was gained since the last call.
+	Changed func(gained map[int]bool)
+}
+
+// Tenure is what a replica owns. A nil *Tenure is that of the only replica,
+// which owns everything. It is safe for concurrent use.
+type Tenure struct {
+	config Config
+	wake   chan struct{} // capacity 1
+
+	mu struct {
+		sync.Mutex // nothing else is locked under it
+
+		slots   map[int]*slot
+		changed map[int]bool // slots for Config.Changed
+		moves   Moves
+		closed  bool
+	}
+}
+
+// Moves counts how often this replica has gained and lost a slot.
+type Moves struct{ Gained, Lost int64 }
+
+// slot is a slot that the replica owns or stands by for, or has work in.
+type slot struct {
+	token    int64 // 0 if the slot is not owned
+	draining bool
+	warm     bool
+	since    time.Time // the last change of these
+	work     map[*work]struct{}
+	done     func()           // ends the drain; nil if there is none, or it was called
+	limit    *timetable.Timer // cancels the work of the drain
+}
+
+func (s *slot) owned() bool { return s != nil && s.token != 0 && !s.draining }
+
+// New returns a Tenure that owns nothing until Run, or nil without a sharding.
+func New(config Config) *Tenure {
+	if config.Sharding == nil {
+		return nil
+	}
+	t := &Tenure{config: config, wake: make(chan struct{}, 1)}
+	t.mu.slots, t.mu.changed = map[int]*slot{}, map[int]bool{}
+	return t
+}
+
+// Run follows the sharding until ctx ends.
+func (t *Tenure) Run(ctx context.Context) {
+	unsubscribe := t.config.Sharding.Subscribe(t.handle)
+	defer unsubscribe()
+	for {
+		select {
+		case <-t.wake:
+		case <-ctx.Done():
+			return
+		}
+
+		t.mu.Lock()
+		changed := t.mu.changed
+		t.mu.changed = map[int]bool{}
+		t.mu.Unlock()
+
+		t.config.Changed(changed)
+	}
+}
+
+// Close ends all ownership, and all work with a cause. Later events have no
+// effect.
+func (t *Tenure) Close(cause error) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.mu.closed = true
+	slots := t.mu.slots
+	t.mu.slots = map[int]*slot{}
+	var running []*work
+	for _, s := range slots {
+		running = s.running(running)
+	}
+	t.mu.Unlock()
+
+	for _, w := range running {
+		w.cancel(cause)
+	}
+	for _, s := range slots {
+		t.config.Timers.Set(s.limit, time.Time{})
+	}
+}
+
+// handle is called with each event, one at a time.
+func (t *Tenure) handle(e ownership.Event) {
+	t.mu.Lock()
+	if t.mu.closed {
+		t.mu.Unlock()
+
+		e.Done()
+		return
+	}
+	s := t.slotLocked(e.Slot)
+	var lost []*work
+	switch e.Type {
+	case ownership.Warm, ownership.Cool:
+		s.warm = e.Type == ownership.Warm
+	case ownership.Gained:
+		s.token, s.draining = e.Token, false
+		t.mu.moves.Gained++
+	case ownership.Draining:
+		s.draining, s.done = true, e.Done
+	case ownership.Lost:
+		s.token, s.draining, s.done = 0, false, nil
+		t.mu.moves.Lost++
+		lost = s.running(nil)
+	}
+	s.since = time.Now()
+	t.mu.changed[e.Slot] = s.token != 0 && (t.mu.changed[e.Slot] || e.Type == ownership.Gained)
+	done := s.drainedLocked()
+	waits := s.done != nil
+	t.forgetLocked(e.Slot, s)
+	t.mu.Unlock()
+
+	for _, w := range lost {
+		w.cancel(ownership.ErrNotOwner)
+	}
+	done()
+	t.limit(e, s, waits)
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// limit sets when the work of a slot is canceled because of a drain. A quarter
+// of the drain is left to it to end.
+func (t *Tenure) limit(e ownership.Event, s *slot, waits bool) {
+	switch {
+	case !waits:
+		t.config.Timers.Set(s.limit, time.Time{})
+	case e.Type == ownership.Draining && !e.Until.IsZero():
+		t.config.Timers.Set(s.limit, e.Until.Add(-time.Until(e.Until)/4))
+	}
+}
+
+// expire cancels the work of a slot that drains.
+func (t *Tenure) expire(s *slot) {
+	t.mu.Lock()
+	var late []*work
+	if s.done != nil {
+		late = s.running(nil)
+	}
+	t.mu.Unlock()
+
+	for _, w := range late {
+		w.cancel(ownership.ErrNotOwner)
+	}
+}
+
+// slotLocked returns the state of a slot.
+func (t *Tenure) slotLocked(n int) *slot {
+	s := t.mu.slots[n]
+	if s == nil {
+		s = &slot{work: map[*work]struct{}{}}
+		s.limit = timetable.NewTimer(func() { t.expire(s) })
+		t.mu.slots[n] = s
+	}
+	return s
+}
+
+// forgetLocked drops a slot that the replica has nothing to do with.
+func (t *Tenure) forgetLocked(n int, s *slot) {
+	if t.mu.slots[n] == s && s.token == 0 && !s.warm && len(s.work) == 0 {
+		delete(t.mu.slots, n)
+	}
+}
+
+// running appends the work in a slot. The lock is held.
+func (s *slot) running(to []*work) []*work {
+	for w := range s.work {
+		to = append(to, w)
+	}
+	return to
+}
+
+// drainedLocked returns what ends the drain of a slot, if nothing is under way
+// in it. It has to be called without the lock.
+func (s *slot) drainedLocked() (done func()) {
+	if s.done == nil || len(s.work) > 0 {
+		return func() {}
+	}
+	done, s.done = s.done, nil
+	return done
+}
+
+// Owns reports whether the replica owns a cluster, and may begin work on it.
+func (t *Tenure) Owns(cluster client.ObjectKey) bool {
+	if t == nil {
+		return true
+	}
+	n := t.config.Sharding.Slot(cluster)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.slots[n].owned()
+}
+
+// Serves reports whether the replica owns a cluster or stands by for it.
+func (t *Tenure) Serves(cluster client.ObjectKey) bool {
+	if t == nil {
+		return true
+	}
+	n := t.config.Sharding.Slot(cluster)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.slots[n]
+	return s != nil && (s.warm || s.token != 0)
+}
+
+// State returns what the replica has to do with a cluster, or nil if it is the
+// only one.
+func (t *Tenure) State(cluster client.ObjectKey) *ownership.State {
+	if t == nil {
+		return nil
+	}
+	n := t.config.Sharding.Slot(cluster)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.slots[n]
+	if s == nil {
+		return &ownership.State{Slot: n}
+	}
+	return &ownership.State{
+		Owned:    s.owned(),
+		Draining: s.draining,
+		StandsBy: s.token == 0 && s.warm,
+		Slot:     n,
+		Token:    s.token,
+		Since:    s.since,
+	}
+}
+
+// Moves returns how often this replica has gained and lost a slot.
+func (t *Tenure) Moves() Moves {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.moves
+}
+
+// Of returns the slots of changed that a cluster is in, and whether it was
+// gained.
+func (t *Tenure) Of(cluster client.ObjectKey, changed map[int]bool) (gained, ok bool) {
+	gained, ok = changed[t.config.Sharding.Slot(cluster)]
+	return gained, ok
+}
+
+// SetClusters passes on which clusters exist.
+func (t *Tenure) SetClusters(clusters []client.ObjectKey) {
+	if t != nil {
+		t.config.Sharding.SetClusters(clusters)
+	}
+}

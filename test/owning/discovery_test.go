@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package owning_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
+)
+
+func TestReplicaConnectsToWhatItOwnsOrStandsByFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, apis := newFleet(t)
+		require.Empty(t, cc.Clusters())
+		require.Len(t, s.Clusters(), 3, "the sharding knows of all")
+		require.False(t, cc.Owns(keyA))
+
+		s.StandBy(keyA)
+		s.Gain(keyB)
+		connected(t, cc, keyA, keyB)
+		require.Equal(t, []client.ObjectKey{keyA, keyB}, cc.Clusters())
+		require.False(t, cc.Owns(keyA))
+		require.True(t, cc.Owns(keyB))
+		require.Zero(t, apis[2].Dialled())
+
+		s.Lose(keyB)
+		synctest.Wait()
+		require.Len(t, cc.Clusters(), 2, "it stands by")
+		s.Cool(keyA)
+		s.Cool(keyB)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, cc.Clusters())
+		for _, api := range apis {
+			require.Zero(t, api.Connections())
+		}
+	})
+}
+
+// TestGainedWhileItIsGivenUp has the opposite changes follow at once, in all
+// orders that the scheduler makes of them.
+func TestGainedWhileItIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, _ := newFleet(t)
+		_, err := cc.Subscribe(clustercache.ObjectSelection{
+			Kinds: []client.Object{&corev1.ConfigMap{}},
+			Watch: true,
+			Owned: true,
+		}, func(clustercache.ObjectEvent) {})
+		require.NoError(t, err)
+		for i := range 200 {
+			s.Gain(keyA)
+			if i%3 == 0 {
+				connected(t, cc, keyA)
+			}
+			s.Lose(keyA)
+			s.Cool(keyA)
+			if i%5 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		s.Gain(keyA)
+		time.Sleep(time.Second)
+		connected(t, cc, keyA)
+		s.Lose(keyA)
+		s.Cool(keyA)
+		time.Sleep(time.Minute)
+		require.Empty(t, cc.Clusters())
+	})
+}
+
+func TestClusterThatIsWatchedStaysKnownWhoeverOwnsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, apis := newFleet(t)
+		w, err := cc.Watch(t.Context(), keyC, &corev1.ConfigMap{})
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		require.False(t, cc.Owns(keyC))
+		require.NoError(t, cc.Reader(keyC).Get(t.Context(),
+			client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}))
+
+		s.Gain(keyC)
+		synctest.Wait()
+		s.Lose(keyC)
+		s.Cool(keyC)
+		time.Sleep(time.Minute)
+		require.True(t, w.HasSynced())
+		require.Equal(t, 1, apis[2].Count("stream "+fleettest.PathOf("ConfigMap")), "one list")
+
+		w.Release()
+		time.Sleep(time.Minute)
+		require.Empty(t, cc.Clusters())
+	})
+}
+
+// TestClustersThatAppearLaterAreShared: the sharding learns of them, whoever
+// owns them.
+func TestClustersThatAppearLaterAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, s := fleettest.NewDirectory(), clustercachetest.NewSharding()
+		o := fleettest.Silent(d)
+		o.Discover, o.Sharding = true, s
+		cc := fleettest.Start(t, o)
+		synctest.Wait()
+		d.Set(keyA, fleettest.NewAPI(t, "uid-a").Config())
+		time.Sleep(time.Second)
+		require.Equal(t, []client.ObjectKey{keyA}, s.Clusters())
+		require.Empty(t, cc.Clusters())
+
+		s.Gain(keyA)
+		connected(t, cc, keyA)
+	})
+}
+
+func TestInvalidSharding(t *testing.T) {
+	o := fleettest.Silent(fleettest.NewDirectory())
+	o.Sharding = (*clustercachetest.Sharding)(nil)
+	_, err := clustercache.New(o)
+	var invalid *clustercache.OptionError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "Sharding", invalid.Field)
+}
