@@ -273,7 +273,8 @@ func (s *site) forget() {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 	u.SetNamespace("a")
-	u.SetName(fmt.Sprintf("token-%d", s.serial.Add(1)))
+	u.SetName("token") // one, since an informer of Secrets may have a budget
+	u.SetLabels(map[string]string{"n": fmt.Sprint(s.serial.Add(1))})
 	b := s.current()
 	_ = b.store(u)
 	b.api.Compact()

@@ -90,7 +90,7 @@ type site struct {
 	removed  bool
 	switched time.Time // only the test's own goroutine uses it
 
-	serial atomic.Int64 // of names
+	serial atomic.Int64 // of changes that only advance the history
 }
 
 func newSite(w *world, name string, key client.ObjectKey) *site {
