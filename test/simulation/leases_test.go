@@ -145,8 +145,8 @@ func (w *world) shareNew(s *site, k *kind, most int) {
 	w.acquire(s, k)
 	lists, watches := requestsOf(s.api().Requests(nil)[before:], k)
 	if lists < 1 || lists > most || watches > 1 {
-		w.fail("%d leases of %s cost %d lists and %d watches, and may cost %d and 1", shared, k.gvk.Kind, lists, watches,
-			most)
+		w.fail("%d leases of %s cost %d lists and %d watches, and may cost %d and 1", shared, k.gvk.Kind, lists,
+			watches, most)
 	}
 }
 
