@@ -137,6 +137,9 @@ func (w *world) options() clustercache.Options {
 		o.Informers.PageSize = 3
 	}
 	w.paged = o.Informers.PagedLists
+	if rand.New(rand.NewPCG(w.seed, 5)).IntN(4) == 0 {
+		o.Informers.WatchTimeout = time.Minute // watches reach their limit again and again
+	}
 	for _, f := range w.families {
 		if f.options != nil {
 			f.options(w, &o)
