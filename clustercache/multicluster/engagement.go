@@ -47,6 +47,7 @@ type engagements[N ~string] struct {
 // engagement is the engagement of one cluster.
 type engagement struct {
 	remote *remote
+	token  int64 // of the ownership
 	cancel context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
 	over   bool          // canceled, and kept until it has ended, so that its successor waits for it
@@ -66,7 +67,7 @@ func newEngagements[N ~string](
 }
 
 // begin engages a cluster unless it already is.
-func (e *engagements[N]) begin(key client.ObjectKey, name N) {
+func (e *engagements[N]) begin(key client.ObjectKey, name N, token int64) {
 	e.reap()
 	before := e.running[key]
 	if before != nil && !before.over {
@@ -86,7 +87,12 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 	}
 
 	ctx, cancel := context.WithCancel(e.ctx)
-	now := &engagement{remote: r, cancel: cancel, done: make(chan struct{})}
+	now := &engagement{
+		remote: r,
+		token:  token,
+		cancel: cancel,
+		done:   make(chan struct{}),
+	}
 	delete(e.ending, key)
 	e.running[key], e.names[name] = now, key
 	e.tasks.Go(func() {
@@ -103,7 +109,15 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 	})
 }
 
-// end ends the engagement of a cluster that was removed.
+// endOther ends an engagement of another ownership: requests were dropped
+// between the two, and only a new engagement makes them again.
+func (e *engagements[N]) endOther(key client.ObjectKey, token int64) {
+	if now := e.running[key]; now != nil && now.token != token {
+		e.end(key)
+	}
+}
+
+// end ends the engagement of a cluster that was removed or lost.
 func (e *engagements[N]) end(key client.ObjectKey) {
 	now := e.running[key]
 	if now == nil || now.over {

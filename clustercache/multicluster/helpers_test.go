@@ -167,10 +167,14 @@ type fleet struct {
 	apis    map[string]*apiServer
 }
 
-func newFleet(t *testing.T, o multicluster.Options) *fleet {
+func newFleet(t *testing.T, o multicluster.Options, edits ...func(*clustercache.Options)) *fleet {
 	t.Helper()
 	d := newDirectory()
-	cc, err := clustercache.New(clustercache.Options{Resolver: d, Discover: true})
+	options := clustercache.Options{Resolver: d, Discover: true}
+	for _, edit := range edits {
+		edit(&options)
+	}
+	cc, err := clustercache.New(options)
 	require.NoError(t, err)
 	running(t, cc.Start)
 	return &fleet{

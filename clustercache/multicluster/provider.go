@@ -90,7 +90,9 @@ func (p *Provider[N, A]) key(name N) (key client.ObjectKey, ok bool, err error) 
 // Get returns a known cluster, reachable or not. It does no I/O. The error
 // wraps ProviderOptions.NotFound and [clustercache.ErrUnknownCluster]; for a
 // cluster that has no usable access, and never had, NotFound and the cause
-// instead, such as [clustercache.ErrNoAccess] or a *resolver.RefusedError;
+// instead, such as [clustercache.ErrNoAccess] or a *resolver.RefusedError; for
+// one that another replica owns (clustercache.Options.Sharding), NotFound and
+// [clustercache.ErrNotOwner], so that requests of lost clusters are dropped;
 // after the end it is [clustercache.ErrClosed].
 func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error) {
 	key, ok, err := p.key(name)
@@ -105,6 +107,9 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 	}
 	if err := known(p.s.cc, key); err != nil {
 		return nil, p.notFound(name, err)
+	}
+	if !p.s.cc.Owns(key) {
+		return nil, p.notFound(name, clustercache.ErrNotOwner)
 	}
 	if !p.s.made(key) {
 		if err := unusable(p.s.cc, key); err != nil {
@@ -136,6 +141,10 @@ func (p *Provider[N, A]) IndexField(
 // if that fails, so a slow cluster delays no other. The context of an
 // engagement ends when its cluster is removed, or with ctx; a cluster that is
 // created again is engaged as another cluster.Cluster.
+//
+// With the ClusterCache's Options.Sharding, a cluster is engaged while this
+// replica owns it. A manager of such a provider runs on every replica, without
+// leader election.
 //
 // Start returns when every call of Engage has returned, and no later than a
 // second after ctx ended: the error names a user function that is still running
@@ -174,24 +183,40 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 	defer e.wait()
 
 	for event := range p.s.cc.ClusterEvents(ctx) {
-		// A removal ends the engagement, even if Names and Clusters answer
-		// differently by now.
-		if event.Type == clustercache.Removed || event.Phase == clustercache.PhaseGone {
+		// A removal or loss ends the engagement, even if Names and Clusters
+		// answer differently by now.
+		token, owned := ownership(p.s.cc, event.Cluster)
+		if event.Type == clustercache.Removed || event.Phase == clustercache.PhaseGone || !owned {
 			e.end(event.Cluster)
 			continue
 		}
+		e.endOther(event.Cluster, token)
 		name, ok := p.name(event.Cluster)
 		switch {
 		case !ok:
 		case !p.s.made(event.Cluster) && !engageable(p.s.cc, event.Cluster):
 		case p.callable(event.Cluster, name, misnamed):
-			e.begin(event.Cluster, name)
+			e.begin(event.Cluster, name, token)
 		}
 	}
 
 	// The caller of Start takes its return for the end of all clusters, even if
 	// only the ClusterCache ended.
 	<-ctx.Done()
+}
+
+// ownership returns by which token this replica owns a cluster, and whether it
+// does.
+func ownership(cc *clustercache.ClusterCache, key client.ObjectKey) (token int64, owned bool) {
+	s, err := cc.Status(key)
+	switch {
+	case err != nil:
+		return 0, cc.Owns(key)
+	case s.Ownership == nil:
+		return 0, true
+	}
+
+	return s.Ownership.Token, s.Ownership.Owned
 }
 
 // callable reports whether a cluster's name leads back to it. If not, Get could
@@ -254,7 +279,7 @@ func (e *unusableError) Unwrap() error { return e.err }
 // used; other errors stay unchanged.
 func (p *Provider[N, A]) notFound(name N, err error) error {
 	_, useless := errors.AsType[*unusableError](err)
-	if p.o.NotFound == nil || !isUnknown(err) && !useless {
+	if p.o.NotFound == nil || !isUnknown(err) && !useless && !errors.Is(err, clustercache.ErrNotOwner) {
 		return fmt.Errorf("cluster %q: %w", string(name), err)
 	}
 	return fmt.Errorf("cluster %q: %w: %w", string(name), p.o.NotFound, err)

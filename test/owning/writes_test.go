@@ -80,7 +80,8 @@ func TestWriteToAClusterOfAnotherReplicaSendsNothing(t *testing.T) {
 					require.Equal(t, keyA, of.Cluster)
 					var typed *ownership.NotOwnerError
 					require.ErrorAs(t, err, &typed)
-					require.Contains(t, err.Error(), "in cluster fleet/a: slot 0: this replica does not own")
+					require.Equal(t, s.Slot(keyA), typed.Slot)
+					require.Contains(t, err.Error(), "in cluster fleet/a: slot ")
 				}
 			}
 			_, err := set.CoreV1().ConfigMaps("default").Create(t.Context(), fleettest.ColoredConfigMap("x", "red"),
