@@ -32,10 +32,13 @@ import (
 func TestDeclareReplacesTheSetAndKeepsWhatIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 1, nil)
+		declared := make(chan struct{})
+		apis[0].Set(func(*http.Request) http.HandlerFunc { <-declared; return nil })
 		first := fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
 			fleettest.Target("a", "Secret"))
 		require.Len(t, first.Added, 2)
 		require.False(t, first.Synced)
+		close(declared)
 		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))
 
 		second := fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "Secret"),
