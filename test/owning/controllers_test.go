@@ -193,6 +193,24 @@ func TestReconcileOfALostClusterIsCanceled(t *testing.T) {
 	})
 }
 
+// TestResultOfALostRequestIsDropped: errors would be logged and tried again.
+func TestResultOfALostRequestIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, _ := newFleet(t)
+		s.Gain(keyA)
+		connected(t, cc, keyA)
+		r := controller.PerCluster(cc, func(client.Client) reconcile.Reconciler {
+			return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+				s.Lose(keyA)
+				return reconcile.Result{RequeueAfter: time.Hour}, ctx.Err()
+			})
+		})
+		result, err := r.Reconcile(t.Context(), controller.Request{Cluster: keyA})
+		require.NoError(t, err)
+		require.Zero(t, result)
+	})
+}
+
 // TestRequestsOfALostClusterAreDropped has them wait for the only free worker.
 func TestRequestsOfALostClusterAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -51,12 +51,13 @@ func TestReplicaConnectsToWhatItOwnsOrStandsByFor(t *testing.T) {
 func TestGainedWhileItIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, _ := newFleet(t)
-		_, err := cc.Subscribe(clustercache.ObjectSelection{
+		feed, err := cc.Subscribe(clustercache.ObjectSelection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Watch: true,
 			Owned: true,
 		}, func(clustercache.ObjectEvent) {})
 		require.NoError(t, err)
+		feed.Start()
 		for i := range 200 {
 			s.Gain(keyA)
 			if i%3 == 0 {
@@ -71,10 +72,43 @@ func TestGainedWhileItIsGivenUp(t *testing.T) {
 		s.Gain(keyA)
 		time.Sleep(time.Second)
 		connected(t, cc, keyA)
+		require.NotEmpty(t, watchesOf(t, cc, keyA))
 		s.Lose(keyA)
 		s.Cool(keyA)
 		time.Sleep(time.Minute)
 		require.Empty(t, cc.Clusters())
+	})
+}
+
+// watchesOf returns what is watched in a cluster.
+func watchesOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) []clustercache.WatchStatus {
+	t.Helper()
+	watches, err := cc.WatchStatuses(key)
+	require.NoError(t, err)
+	return watches
+}
+
+// TestWatchesOfOwnersAreHeldByStandbysToo in a cluster that something else
+// keeps known.
+func TestWatchesOfOwnersAreHeldByStandbysToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, _ := newFleet(t)
+		begin(t, cc)
+		require.NoError(t, cc.Engage(keyA))
+		connected(t, cc, keyA)
+		require.Empty(t, watchesOf(t, cc, keyA))
+		for range 50 {
+			s.StandBy(keyA)
+			synctest.Wait()
+			require.Len(t, watchesOf(t, cc, keyA), 1)
+			s.Gain(keyA)
+			s.Lose(keyA)
+			synctest.Wait()
+			require.Len(t, watchesOf(t, cc, keyA), 1)
+			s.Cool(keyA)
+			synctest.Wait()
+			require.Empty(t, watchesOf(t, cc, keyA))
+		}
 	})
 }
 

@@ -115,9 +115,6 @@ func (t *Tenure) Close(cause error) {
 	for _, w := range running {
 		w.cancel(cause)
 	}
-	for _, s := range slots {
-		t.config.Timers.Set(s.limit, time.Time{})
-	}
 }
 
 // handle is called with each event, one at a time.
@@ -155,25 +152,17 @@ func (t *Tenure) handle(e ownership.Event) {
 		w.cancel(ownership.ErrNotOwner)
 	}
 	done()
-	t.limit(e, s, waits)
+	if e.Type == ownership.Draining && waits && !e.Until.IsZero() {
+		// A quarter of the drain is left to the work to end.
+		t.config.Timers.Set(s.limit, e.Until.Add(-time.Until(e.Until)/4))
+	}
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
 }
 
-// limit sets when the work of a slot is canceled because of a drain. A quarter
-// of the drain is left to it to end.
-func (t *Tenure) limit(e ownership.Event, s *slot, waits bool) {
-	switch {
-	case !waits:
-		t.config.Timers.Set(s.limit, time.Time{})
-	case e.Type == ownership.Draining && !e.Until.IsZero():
-		t.config.Timers.Set(s.limit, e.Until.Add(-time.Until(e.Until)/4))
-	}
-}
-
-// expire cancels the work of a slot that drains.
+// expire cancels the work of a slot that still drains.
 func (t *Tenure) expire(s *slot) {
 	t.mu.Lock()
 	var late []*work
@@ -271,13 +260,16 @@ func (t *Tenure) State(cluster client.ObjectKey) *ownership.State {
 
 // Moves returns how often this replica has gained and lost a slot.
 func (t *Tenure) Moves() Moves {
+	if t == nil {
+		return Moves{}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.moves
 }
 
-// Of returns the slots of changed that a cluster is in, and whether it was
-// gained.
+// Of reports whether the slot of a cluster is among those that have changed,
+// and whether it was gained.
 func (t *Tenure) Of(cluster client.ObjectKey, changed map[int]bool) (gained, ok bool) {
 	gained, ok = changed[t.config.Sharding.Slot(cluster)]
 	return gained, ok

@@ -137,8 +137,13 @@ func TestDrainEndsWorkThatDoesNotEnd(t *testing.T) {
 		require.True(t, drained(over))
 
 		// A drain that is over does not end the work of the next ownership.
+		s.Lose(east)
+		s.Gain(east)
+		_, done, err = tn.Begin(t.Context(), east)
+		require.NoError(t, err)
 		s.Drain(east, 8*time.Second)
 		s.Lose(east)
+		done()
 		s.Gain(east)
 		ctx, done, err = tn.Begin(t.Context(), east)
 		require.NoError(t, err)
@@ -163,6 +168,7 @@ func TestLossEndsWork(t *testing.T) {
 		require.NoError(t, other.Err())
 
 		// Work that goes on all the same belongs to the next drain, too.
+		s.Cool(east)
 		s.Gain(east)
 		over := s.Drain(east, time.Minute)
 		require.False(t, drained(over))
