@@ -99,6 +99,29 @@ func (c *cluster) reassigned(gained bool) {
 	}
 }
 
+// filled reports whether everything that is watched has been listed, as far as
+// the cluster can be reached, and serves and permits it.
+func (c *cluster) filled() bool {
+	switch v := c.conn.View(); {
+	case v.Phase == phase.Connecting, v.Phase == phase.Pending && v.Reason == "",
+		v.Phase == phase.Gone && v.Reason == ReasonReleased:
+		return false
+	case !v.Connected:
+		return true
+	}
+
+	for _, w := range c.wants.All() {
+		lease, _, err := c.wants.Look(w)
+		if lease != nil && !c.listed(lease) {
+			err = lease.Status().LastError
+		}
+		if err == nil && (lease == nil || !c.listed(lease)) {
+			return false
+		}
+	}
+	return true
+}
+
 // announce emits whether the replica owns the cluster, if that has changed.
 func (c *cluster) announce() {
 	c.announced.Lock()

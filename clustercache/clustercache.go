@@ -84,7 +84,12 @@ func New(o Options) (*ClusterCache, error) {
 		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
-	cc.tenure = tenure.New(tenure.Config{Sharding: o.Sharding, Timers: cc.timers, Changed: cc.reassigned})
+	cc.tenure = tenure.New(tenure.Config{
+		Sharding: o.Sharding,
+		Timers:   cc.timers,
+		Changed:  cc.reassigned,
+		Unfilled: cc.unfilled,
+	})
 	cc.metrics = newMetrics(cc)
 	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.connections = cc.connectionConfig()
@@ -416,6 +421,27 @@ func (cc *ClusterCache) reassigned(slots map[int]bool) {
 		}
 	}
 	cc.reassign()
+}
+
+// unfilled returns those of the slots in which a cluster has yet to connect, or
+// to list what is watched.
+func (cc *ClusterCache) unfilled(slots map[int]bool) map[int]bool {
+	if cc.options.Discover && !cc.discovery.listed.Load() {
+		return slots
+	}
+	out := map[int]bool{}
+	for _, key := range cc.discovery.missing(cc.find) {
+		if _, ok := cc.tenure.Of(key, slots); ok {
+			out[cc.tenure.State(key).Slot] = true
+		}
+	}
+	for _, c := range cc.all() {
+		if _, ok := cc.tenure.Of(c.key, slots); ok && !c.filled() {
+			out[cc.tenure.State(c.key).Slot] = true
+		}
+	}
+
+	return out
 }
 
 // reassign compares the last list with what the replica owns.

@@ -40,6 +40,20 @@ func (d *discovery) lists(key client.ObjectKey) bool {
 	return ok
 }
 
+// missing returns the clusters of the last list that are not known.
+func (d *discovery) missing(find func(client.ObjectKey) *cluster) (keys []client.ObjectKey) {
+	last := d.last.Load()
+	if last == nil {
+		return nil
+	}
+	for key := range *last {
+		if find(key) == nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // any reports whether the last list has any cluster.
 func (d *discovery) any() bool {
 	last := d.last.Load()

@@ -49,12 +49,29 @@ func NewSharding() *Sharding {
 	return s
 }
 
-// StandBy makes the replica stand by for a cluster.
-func (s *Sharding) StandBy(cluster client.ObjectKey) {
+// StandBy makes the replica stand by for a cluster. The result is closed once
+// every subscriber has filled its caches.
+func (s *Sharding) StandBy(cluster client.ObjectKey) (filled <-chan struct{}) {
+	all := make(chan struct{})
 	s.change(cluster, func(x *shard) []ownership.Event {
 		x.warm = true
-		return []ownership.Event{{Type: ownership.Warm, Slot: x.number}}
+		return []ownership.Event{s.finishable(ownership.Event{Type: ownership.Warm, Slot: x.number}, all)}
 	})
+	return all
+}
+
+// finishable returns an event that closes a channel once every subscriber has
+// called Done. The lock is held.
+func (s *Sharding) finishable(e ownership.Event, all chan struct{}) ownership.Event {
+	var left atomic.Int64
+	left.Store(int64(len(s.mu.handlers)) + 1)
+	done := func() {
+		if left.Add(-1) == 0 {
+			close(all)
+		}
+	}
+	done() // there may be no subscriber
+	return e.WithDone(done)
 }
 
 // Cool ends that the replica stands by for a cluster.
@@ -88,20 +105,12 @@ func (s *Sharding) Gain(cluster client.ObjectKey) {
 func (s *Sharding) Drain(cluster client.ObjectKey, within time.Duration) (drained <-chan struct{}) {
 	all := make(chan struct{})
 	s.change(cluster, func(x *shard) []ownership.Event {
-		var left atomic.Int64
-		left.Store(int64(len(s.mu.handlers)) + 1)
-		done := func() {
-			if left.Add(-1) == 0 {
-				close(all)
-			}
-		}
-		done() // there may be no subscriber
-		return []ownership.Event{ownership.Event{
+		return []ownership.Event{s.finishable(ownership.Event{
 			Type:  ownership.Draining,
 			Slot:  x.number,
 			Token: x.token,
 			Until: time.Now().Add(within),
-		}.WithDone(done)}
+		}, all)}
 	})
 	return all
 }

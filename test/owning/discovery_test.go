@@ -4,6 +4,7 @@
 package owning_test
 
 import (
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,33 @@ func TestGainedWhileItIsGivenUp(t *testing.T) {
 		s.Cool(keyA)
 		time.Sleep(time.Minute)
 		require.Empty(t, cc.Clusters())
+	})
+}
+
+// TestReplicaReportsFilledCaches to the owner, which waits for them before it
+// hands over.
+func TestReplicaReportsFilledCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, apis := newFleet(t)
+		begin(t, cc)
+		apis[0].FailWith(-1, "configmaps")
+		apis[1].Die()
+		apis[2].FailWith(http.StatusForbidden, "configmaps")
+		a, b, c := s.StandBy(keyA), s.StandBy(keyB), s.StandBy(keyC)
+		time.Sleep(10 * time.Second)
+		<-b // not reachable
+		<-c // not permitted
+		select {
+		case <-a:
+			require.Fail(t, "the list was not answered")
+		default:
+		}
+		apis[0].Heal()
+		apis[0].Cut()
+		<-a
+		watches := watchesOf(t, cc, keyA)
+		require.Len(t, watches, 1)
+		require.True(t, watches[0].Informer.Synced)
 	})
 }
 

@@ -32,13 +32,18 @@ type Config struct {
 	// Changed is called by Run with the slots that have changed, and whether
 	// each was gained since the last call.
 	Changed func(gained map[int]bool)
+	// Unfilled is called by Run with slots that the replica keeps warm. It
+	// returns those whose caches are still to be filled.
+	Unfilled func(slots map[int]bool) map[int]bool
 }
 
 // Tenure is what a replica owns. A nil *Tenure is that of the only replica,
 // which owns everything. It is safe for concurrent use.
 type Tenure struct {
 	config Config
-	wake   chan struct{} // capacity 1
+	wake   chan struct{}    // capacity 1
+	look   *timetable.Timer // wakes Run while caches are filled
+	asked  time.Time        // when Run was last given a slot to fill; used by Run alone
 
 	mu struct {
 		sync.Mutex // nothing else is locked under it
@@ -60,6 +65,7 @@ type slot struct {
 	warm     bool
 	since    time.Time // the last change of these
 	work     map[*work]struct{}
+	filled   func()           // reports that the caches are filled; nil once it was called
 	done     func()           // ends the drain; nil if there is none, or it was called
 	limit    *timetable.Timer // cancels the work of the drain
 }
@@ -72,6 +78,7 @@ func New(config Config) *Tenure {
 		return nil
 	}
 	t := &Tenure{config: config, wake: make(chan struct{}, 1)}
+	t.look = timetable.NewTimer(t.signal)
 	t.mu.slots, t.mu.changed = map[int]*slot{}, map[int]bool{}
 	return t
 }
@@ -92,7 +99,58 @@ func (t *Tenure) Run(ctx context.Context) {
 		t.mu.changed = map[int]bool{}
 		t.mu.Unlock()
 
-		t.config.Changed(changed)
+		if len(changed) > 0 {
+			t.config.Changed(changed)
+			t.asked = time.Now()
+		}
+		t.fill()
+	}
+}
+
+// fillInterval is the shortest time between two looks at caches that are to be
+// filled. It grows with the time that they take.
+const fillInterval = 200 * time.Millisecond
+
+// fill reports the slots whose caches are filled, and looks at the others again
+// later. Caches are looked at, because many kinds of events fill them, or show
+// that they cannot be filled.
+func (t *Tenure) fill() {
+	filling := map[int]bool{}
+	t.mu.Lock()
+	for n, s := range t.mu.slots {
+		if s.filled != nil {
+			filling[n] = true
+		}
+	}
+	t.mu.Unlock()
+
+	if len(filling) == 0 {
+		return
+	}
+	unfilled := t.config.Unfilled(filling)
+
+	var reports []func()
+	t.mu.Lock()
+	for n := range filling {
+		if s := t.mu.slots[n]; s != nil && s.filled != nil && !unfilled[n] {
+			reports = append(reports, s.filled)
+			s.filled = nil
+		}
+	}
+	t.mu.Unlock()
+
+	for _, report := range reports {
+		report()
+	}
+	if len(unfilled) > 0 {
+		t.config.Timers.Set(t.look, time.Now().Add(max(fillInterval, time.Since(t.asked)/10)))
+	}
+}
+
+func (t *Tenure) signal() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -129,8 +187,10 @@ func (t *Tenure) handle(e ownership.Event) {
 	s := t.slotLocked(e.Slot)
 	var lost []*work
 	switch e.Type {
-	case ownership.Warm, ownership.Cool:
-		s.warm = e.Type == ownership.Warm
+	case ownership.Warm:
+		s.warm, s.filled = true, e.Done
+	case ownership.Cool:
+		s.warm, s.filled = false, nil
 	case ownership.Gained:
 		s.token, s.draining = e.Token, false
 		t.mu.moves.Gained++
@@ -156,10 +216,7 @@ func (t *Tenure) handle(e ownership.Event) {
 		// A quarter of the drain is left to the work to end.
 		t.config.Timers.Set(s.limit, e.Until.Add(-time.Until(e.Until)/4))
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.signal()
 }
 
 // expire cancels the work of a slot that still drains.

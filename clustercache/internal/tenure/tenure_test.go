@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,29 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var east, west = client.ObjectKey{Name: "east"}, client.ObjectKey{Name: "west"}
 
 // changes collects what Changed is called with.
-type changes struct{ all []map[int]bool }
+type changes struct {
+	all []map[int]bool
+
+	mu   sync.Mutex
+	left map[int]bool // slots whose caches are not filled
+}
+
+func (c *changes) leave(slots ...int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = map[int]bool{}
+	for _, n := range slots {
+		c.left[n] = true
+	}
+}
+
+func (c *changes) unfilled(slots map[int]bool) map[int]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := maps.Clone(slots)
+	maps.DeleteFunc(out, func(n int, _ bool) bool { return !c.left[n] })
+	return out
+}
 
 func (c *changes) add(slots map[int]bool) { c.all = append(c.all, maps.Clone(slots)) }
 
@@ -35,7 +58,12 @@ func (c *changes) add(slots map[int]bool) { c.all = append(c.all, maps.Clone(slo
 func run(t *testing.T) (*tenure.Tenure, *clustercachetest.Sharding, *changes) {
 	t.Helper()
 	s, c, timers := clustercachetest.NewSharding(), &changes{}, timetable.NewTimers()
-	tn := tenure.New(tenure.Config{Sharding: s, Timers: timers, Changed: c.add})
+	tn := tenure.New(tenure.Config{
+		Sharding: s,
+		Timers:   timers,
+		Changed:  c.add,
+		Unfilled: c.unfilled,
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{}, 2)
 	go func() { timers.Run(ctx); ended <- struct{}{} }()
@@ -196,10 +224,15 @@ func TestChangesThatAreUndoneAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, timers := clustercachetest.NewSharding(), timetable.NewTimers()
 		var all []map[int]bool
-		tn := tenure.New(tenure.Config{Sharding: s, Timers: timers, Changed: func(slots map[int]bool) {
-			all = append(all, maps.Clone(slots))
-			time.Sleep(time.Second)
-		}})
+		tn := tenure.New(tenure.Config{
+			Sharding: s,
+			Timers:   timers,
+			Changed: func(slots map[int]bool) {
+				all = append(all, maps.Clone(slots))
+				time.Sleep(time.Second)
+			},
+			Unfilled: func(map[int]bool) map[int]bool { return nil },
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); tn.Run(ctx) }()
@@ -219,6 +252,29 @@ func TestChangesThatAreUndoneAreMerged(t *testing.T) {
 		cancel()
 		<-ended
 		require.Equal(t, []map[int]bool{{s.Slot(west): true}, {n: false}, {n: true}, {n: true}}, all)
+	})
+}
+
+// TestFilledCachesAreReported: the owner waits for it before it hands over.
+func TestFilledCachesAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, s, c := run(t)
+		c.leave(s.Slot(east))
+		warm := s.StandBy(east)
+		require.True(t, drained(s.StandBy(west)))
+		time.Sleep(time.Minute)
+		require.False(t, drained(warm))
+		c.leave()
+		time.Sleep(10 * time.Second)
+		require.True(t, drained(warm))
+
+		// Nothing is reported of a slot that is not to be warm any more.
+		c.leave(s.Slot(east))
+		warm = s.StandBy(east)
+		s.Cool(east)
+		c.leave()
+		time.Sleep(time.Minute)
+		require.False(t, drained(warm))
 	})
 }
 
