@@ -205,6 +205,7 @@ func (cc *ClusterCache) debugPage(only Phase) *debugPage {
 		Name:     cc.options.Name,
 		Phase:    string(only),
 		Clusters: []Status{},
+		Shared:   cc.tenure != nil,
 		Reasons:  map[string]string{},
 	}
 	counts := map[Phase]int{}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 )
 
 // debugPage is the content of the page.
@@ -29,6 +31,7 @@ type debugPage struct {
 	Phases []debugPhase `json:"-"`
 	Sum    Status       `json:"-"` // of all clusters
 	Count  int          `json:"-"`
+	Shared bool         `json:"-"` // by Options.Sharding
 }
 
 type debugPhase struct {
@@ -108,6 +111,7 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"error": errorText,
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"bytes": sizeText,
+	"owner": ownershipText,
 	"count": countText,
 	"since": func(t time.Time) string {
 		if t.IsZero() {
@@ -116,6 +120,28 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 		return ago(t) + " ago"
 	},
 }).Parse(debugText))
+
+// ownershipText returns what this replica has to do with a cluster.
+func ownershipText(s *ownership.State) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, slot %d", ownershipOf(s), s.Slot)
+}
+
+// ownershipOf returns the state of an ownership as a word.
+func ownershipOf(s *ownership.State) string {
+	switch {
+	case s.Owned:
+		return "owned"
+	case s.Draining:
+		return "draining"
+	case s.StandsBy:
+		return "standby"
+	}
+
+	return "other"
+}
 
 // ago returns the time since t in human-readable form.
 func ago(t time.Time) string {

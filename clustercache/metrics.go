@@ -56,6 +56,11 @@ var (
 	descResyncs = describe("resyncs_total", "Lists of informers that had listed before, in all clusters.")
 	descAudits  = describe("audits_total",
 		"Comparisons of caches with their servers, in all clusters: equal, different, or failed.", "result")
+	descShared = describe("sharding_clusters",
+		"Listed clusters by what this replica has to do with them, if replicas share them: "+
+			"owned, draining, standby, or other.", "state")
+	descMoves = describe("sharding_moves_total",
+		"Slots that this replica has gained and lost, if replicas share the clusters.", "change")
 	descBuild = describe("build_info", "Always 1. The labels are the versions that run.", "version", "go_version")
 )
 
@@ -175,9 +180,16 @@ func (m *metrics) Tried(began time.Time) { m.connTook.Observe(time.Since(began).
 // NotConnected counts an attempt to connect that failed.
 func (m *metrics) NotConnected(reason string) { m.connFailed.WithLabelValues(reason).Inc() }
 
-// counted returns the metrics that are counted as things happen.
+// counted returns the metrics that are counted as things happen, and those of
+// the Sharding.
 func (m *metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.panics}
+	counted := []prometheus.Collector{
+		m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.panics,
+	}
+	if c, ok := m.cc.options.Sharding.(prometheus.Collector); ok {
+		counted = append(counted, c)
+	}
+	return counted
 }
 
 // Describe implements prometheus.Collector.
@@ -185,7 +197,7 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descClusters, descUp, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped,
 		descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches,
-		descResumes, descResyncs, descBuild, descOwners, descDeclared, descAudits,
+		descResumes, descResyncs, descBuild, descOwners, descDeclared, descAudits, descShared, descMoves,
 	} {
 		out <- d
 	}
@@ -241,10 +253,42 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	owners, declared := m.cc.declared.collector.Len()
 	out.gauge(descOwners, float64(owners))
 	out.gauge(descDeclared, float64(declared))
+	m.shared(out, statuses)
 	out.gauge(descBuild, 1, m.version, runtime.Version())
 	for _, c := range m.counted() {
 		c.Collect(ch)
 	}
+}
+
+// shared sends what is shared with other replicas: of the clusters that the
+// resolver lists, or of those that are known without Options.Discover.
+func (m *metrics) shared(out sink, known []Status) {
+	tenure := m.cc.tenure
+	if tenure == nil {
+		return
+	}
+	clusters := map[string]int{
+		"owned":    0,
+		"draining": 0,
+		"standby":  0,
+		"other":    0,
+	}
+	if last := m.cc.discovery.last.Load(); last != nil {
+		for key := range *last {
+			clusters[ownershipOf(tenure.State(key))]++
+		}
+	} else {
+		for _, s := range known {
+			clusters[ownershipOf(s.Ownership)]++
+		}
+	}
+
+	for state, n := range clusters {
+		out.gauge(descShared, float64(n), state)
+	}
+	moves := tenure.Moves()
+	out.counter(descMoves, moves.Gained, "gained")
+	out.counter(descMoves, moves.Lost, "lost")
 }
 
 // sumUp returns one status of all clusters: sums, and the worst of the values

@@ -4,6 +4,7 @@
 package clustercache_test
 
 import (
+	"context"
 	"encoding/base64"
 	"flag"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/sharding"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -78,6 +81,25 @@ func expiring(api *fleettest.API) *rest.Config {
 	return config
 }
 
+// alone runs the only replica of a group until the test ends.
+func alone(t *testing.T) *sharding.Sharding {
+	t.Helper()
+	hub := &rest.Config{Host: "http://hub", Transport: fakeapi.New(fakeapi.Options{}).Transport()}
+	s, err := sharding.New(hub, sharding.Options{
+		Namespace: "default",
+		Name:      "operator",
+		Identity:  "operator-0",
+	})
+	require.NoError(t, err)
+	ended := make(chan error)
+	go func() { ended <- s.Start(context.Background()) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, <-ended)
+	})
+	return s
+}
+
 // busy runs a ClusterCache that exports every metric, and returns its registry.
 func busy(t *testing.T, change func(*clustercache.Options)) (*clustercache.ClusterCache, *prometheus.Registry) {
 	t.Helper()
@@ -89,11 +111,12 @@ func busy(t *testing.T, change func(*clustercache.Options)) (*clustercache.Clust
 	d.Set(fleettest.Key("a"), expiring(api))
 	d.Set(fleettest.Key("b"), dead.Config())
 	o := fleettest.SilentWith(d, registry)
-	o.Discover = true
+	o.Discover, o.Sharding = true, alone(t)
 	if change != nil {
 		change(&o)
 	}
 	cc := fleettest.Start(t, o)
+	time.Sleep(time.Minute) // until it owns the clusters
 	require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 	time.Sleep(time.Minute)
 	return cc, registry

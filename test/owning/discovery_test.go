@@ -4,11 +4,16 @@
 package owning_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -180,6 +185,61 @@ func TestClustersThatAppearLaterAreShared(t *testing.T) {
 
 		s.Gain(keyA)
 		connected(t, cc, keyA)
+	})
+}
+
+func TestOwnershipIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry, s := prometheus.NewPedanticRegistry(), clustercachetest.NewSharding()
+		cc, _ := fleettest.NewFleet(t, 3, func(o *clustercache.Options) {
+			o.Discover, o.Sharding, o.MetricsRegisterer = true, s, registry
+		})
+		synctest.Wait()
+		s.Gain(keyA)
+		s.StandBy(keyB)
+		connected(t, cc, keyA, keyB)
+		status, err := cc.Status(keyA)
+		require.NoError(t, err)
+		require.True(t, status.Ownership.Owned)
+		require.Equal(t, s.Slot(keyA), status.Ownership.Slot)
+		require.NotZero(t, status.Ownership.Token)
+
+		get := func(query string) string {
+			w := httptest.NewRecorder()
+			cc.DebugHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?"+query, nil))
+			return w.Body.String()
+		}
+		require.Contains(t, get(""), fmt.Sprintf("<td>owned, slot %d</td>", s.Slot(keyA)))
+		require.Contains(t, get(""), fmt.Sprintf("<td>standby, slot %d</td>", s.Slot(keyB)))
+		require.Contains(t, get("cluster=fleet/a"), "token 1, for")
+		require.Contains(t, get("format=json"), `"standsBy": true`)
+
+		s.Lose(keyA)
+		s.Gain(keyB)
+		s.Drain(keyB, time.Minute)
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP fleetcache_sharding_moves_total Slots that this replica has gained and lost, if replicas share the clusters.
+# TYPE fleetcache_sharding_moves_total counter
+fleetcache_sharding_moves_total{cache="default",change="gained"} 2
+fleetcache_sharding_moves_total{cache="default",change="lost"} 1
+`), "fleetcache_sharding_moves_total"))
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		states := map[string]float64{}
+		for _, f := range families {
+			if f.GetName() != "fleetcache_sharding_clusters" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				states[m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+		require.Equal(t, map[string]float64{
+			"owned":    0,
+			"draining": 1,
+			"standby":  1,
+			"other":    1,
+		}, states)
 	})
 }
 

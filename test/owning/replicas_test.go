@@ -295,7 +295,8 @@ func TestNothingIsWrittenWhileTheHubIsAway(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		for _, key := range g.clusters {
 			m := &corev1.ConfigMap{}
-			require.NoError(t, a.cc.Reader(key).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, m))
+			one := client.ObjectKey{Namespace: "default", Name: "one"}
+			require.NoError(t, a.cc.Reader(key).Get(t.Context(), one, m))
 			require.Equal(t, "1", m.Data["value"])
 			require.NotEqual(t, "1", m.Data["copy"])
 		}
