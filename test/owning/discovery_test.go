@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +85,80 @@ func TestGainedWhileItIsGivenUp(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Empty(t, cc.Clusters())
 	})
+}
+
+// TestSubscriptionThatStartsWhileItsClusterIsLostWatchesNothing has the loss
+// come between the look at the ownership and the watch.
+func TestSubscriptionThatStartsWhileItsClusterIsLostWatchesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, _ := newFleet(t)
+		require.NoError(t, cc.Engage(keyA))
+		s.StandBy(keyA)
+		connected(t, cc, keyA)
+		lost := false
+		feed, err := cc.Subscribe(clustercache.ObjectSelection{
+			Kinds: []client.Object{&corev1.ConfigMap{}},
+			Watch: true,
+			Owned: true,
+			Clusters: func(client.ObjectKey) bool {
+				if !lost {
+					lost = true
+					s.Cool(keyA)
+					time.Sleep(time.Second)
+				}
+				return true
+			},
+		}, func(clustercache.ObjectEvent) {})
+		require.NoError(t, err)
+		feed.Start()
+		require.True(t, lost)
+		require.Empty(t, watchesOf(t, cc, keyA))
+	})
+}
+
+// TestGainedBeforeItsReleaseIsHandled has a function of the operator hold up
+// the cluster's mailbox, in which the release waits.
+func TestGainedBeforeItsReleaseIsHandled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, apis := newFleet(t)
+		var slow atomic.Bool
+		feed, err := cc.Subscribe(clustercache.ObjectSelection{
+			Kinds: []client.Object{&corev1.ConfigMap{}},
+			Watch: true,
+			Clusters: func(client.ObjectKey) bool {
+				if slow.Load() {
+					time.Sleep(10 * time.Second)
+				}
+				return false
+			},
+		}, func(clustercache.ObjectEvent) {})
+		require.NoError(t, err)
+		feed.Start()
+		s.Gain(keyA)
+		connected(t, cc, keyA)
+
+		slow.Store(true)
+		apis[0].Die()
+		for phaseOf(t, cc, keyA) == clustercache.PhaseReady {
+			time.Sleep(time.Second)
+		}
+		s.Lose(keyA)
+		s.Cool(keyA)
+		time.Sleep(time.Second)
+		s.Gain(keyA)
+		time.Sleep(time.Second)
+		slow.Store(false)
+		apis[0].Live()
+		time.Sleep(time.Minute)
+		connected(t, cc, keyA)
+	})
+}
+
+func phaseOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) clustercache.Phase {
+	t.Helper()
+	s, err := cc.Status(key)
+	require.NoError(t, err)
+	return s.Phase
 }
 
 // TestReplicaReportsFilledCaches to the owner, which waits for them before it
