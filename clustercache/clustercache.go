@@ -225,7 +225,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 		lease.Retire() // handlers may not have seen the deletes yet
 	}
 	cc.pool.Forget(c.key)
-	if listed {
+	if listed && cc.tenure != nil {
 		cc.reassign() // it may have been gained while it was given up
 	}
 	if c.close() {

@@ -125,7 +125,8 @@ func (b *Builder) InClusters(selected func(cluster client.ObjectKey) bool) *Buil
 
 // WithOptions sets the controller's options. Its concurrency is shared by all
 // clusters. Without a LogConstructor, log lines name the controller, the
-// cluster and the object.
+// cluster and the object. With the ClusterCache's Options.Sharding,
+// NeedLeaderElection defaults to false: each replica reconciles its share.
 func (b *Builder) WithOptions(options runtimecontroller.TypedOptions[Request]) *Builder {
 	b.options = options
 	return b
@@ -167,6 +168,9 @@ func (b *Builder) Build(
 	options := b.options
 	if options.LogConstructor == nil {
 		options.LogConstructor = logRequests(b.mgr.GetLogger(), name, gvk)
+	}
+	if b.cc.Options().Sharding != nil && options.NeedLeaderElection == nil {
+		options.NeedLeaderElection = new(false)
 	}
 	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(options)
 	for _, input := range b.inputs {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
@@ -40,6 +41,12 @@ func TestProviderEngagesWhatItsReplicaOwns(t *testing.T) {
 		first := next(t, made)
 		require.Equal(t, clusterName("fleet/b"), first.name)
 		require.Empty(t, made)
+		require.Equal(t, key("b"), p.Key(first.name))
+		nameless := newProvider(f, multicluster.ProviderOptions{Names: multicluster.Names{
+			Name: func(client.ObjectKey) string { return "" },
+			Key:  func(string) (client.ObjectKey, bool) { return key("b"), false },
+		}})
+		require.Zero(t, nameless.Key(first.name))
 		_, err := p.Get(t.Context(), "fleet/a")
 		require.ErrorIs(t, err, errNotFound, "its requests are dropped")
 		require.ErrorIs(t, err, clustercache.ErrNotOwner)

@@ -78,6 +78,15 @@ func (p *Provider[N, A]) name(key client.ObjectKey) (N, bool) {
 	return name, err == nil && name != ""
 }
 
+// Key returns the cluster of a name, and the zero key for a name without one.
+func (p *Provider[N, A]) Key(name N) client.ObjectKey {
+	key, ok, err := p.key(name)
+	if !ok || err != nil {
+		return client.ObjectKey{}
+	}
+	return key
+}
+
 // key returns the cluster of a name.
 func (p *Provider[N, A]) key(name N) (key client.ObjectKey, ok bool, err error) {
 	err = p.s.cc.Protect("Names.Key", func() error {
@@ -144,7 +153,12 @@ func (p *Provider[N, A]) IndexField(
 //
 // With the ClusterCache's Options.Sharding, a cluster is engaged while this
 // replica owns it. A manager of such a provider runs on every replica, without
-// leader election.
+// leader election. Wrap its reconcilers by controller.WhileOwned, with Key,
+// so that their contexts end with the ownership, and are waited for:
+//
+//	controller.WhileOwned(cc, func(r mcreconcile.Request) client.ObjectKey {
+//		return p.Key(r.ClusterName)
+//	}, reconciler)
 //
 // Start returns when every call of Engage has returned, and no later than a
 // second after ctx ended: the error names a user function that is still running

@@ -21,6 +21,7 @@ import (
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -57,6 +58,7 @@ func begin(t *testing.T, cc *clustercache.ClusterCache) *reconciler {
 			})
 		})
 	require.NoError(t, err)
+	require.False(t, mgr.Added[0].(manager.LeaderElectionRunnable).NeedLeaderElection())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Added[0].Start(ctx) }()
