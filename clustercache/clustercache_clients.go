@@ -101,8 +101,12 @@ func (c *cluster) failed(op string, gvk schema.GroupVersionKind, err error) erro
 
 // Owns reports whether this replica owns a cluster, known or not, and may begin
 // work on it: whether its changes lead to requests here. It is true for every
-// cluster without Options.Sharding. Any key has one owner, so Owns is also a
-// predicate for objects of the hub. It does no I/O.
+// cluster without Options.Sharding. It does no I/O.
+//
+// Any key has one owner, so Owns is also a predicate for objects of the hub.
+// Those that it leaves out have to be requested when the replica gains them:
+// where they have the names of clusters, the Gained event of a ClusterSource
+// does that.
 func (cc *ClusterCache) Owns(cluster client.ObjectKey) bool { return cc.tenure.Owns(cluster) }
 
 // Work begins work on a cluster, such as a reconcile, for which this replica
