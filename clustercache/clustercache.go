@@ -233,27 +233,9 @@ func (cc *ClusterCache) forget(c *cluster) {
 	}
 }
 
-// tookList is called by an informer with the duration of a list.
-func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
-	cc.metrics.listTook.Observe(took.Seconds())
-	if c := cc.find(key.Cluster); c != nil {
-		c.wants.Relisted(key)
-	}
-	if notify := cc.options.Informers.OnListed; notify != nil {
-		notify(key, took)
-	}
-}
-
 // countPanic counts the panic of a function of the operator. Its caller logs
 // it.
 func (cc *ClusterCache) countPanic(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
-
-// rolledBack is called by an informer whose server's history went backwards.
-func (cc *ClusterCache) rolledBack(key informerpool.Key) {
-	if c := cc.find(key.Cluster); c != nil {
-		c.conn.RolledBack(key.Resource.Group)
-	}
-}
 
 // notified passes on the resolver's reports of changes until it stops
 // reporting.

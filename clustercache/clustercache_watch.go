@@ -10,6 +10,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -148,6 +149,24 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 	}
 	if notify := cc.options.Informers.OnFailed; notify != nil {
 		notify(key, err)
+	}
+}
+
+// tookList is called by an informer with the duration of a list.
+func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
+	cc.metrics.listTook.Observe(took.Seconds())
+	if c := cc.find(key.Cluster); c != nil {
+		c.wants.Relisted(key)
+	}
+	if notify := cc.options.Informers.OnListed; notify != nil {
+		notify(key, took)
+	}
+}
+
+// rolledBack is called by an informer whose server's history went backwards.
+func (cc *ClusterCache) rolledBack(key informerpool.Key) {
+	if c := cc.find(key.Cluster); c != nil {
+		c.conn.RolledBack(key.Resource.Group)
 	}
 }
 
