@@ -54,7 +54,11 @@ func kindGoes(e *env) {
 	f.expect("Added a")
 	e.undefine()
 	f.expect("Deleted a")
-	err := e.admin.Get(e.Context(), e.named("a"), e.gadget("a"))
+	var err error
+	e.eventually(func() bool { // a real server deletes the objects first
+		err = e.admin.Get(e.Context(), e.named("a"), e.gadget("a"))
+		return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	}, "not served")
 	unserved(e, err)
 }
 
