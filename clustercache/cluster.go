@@ -197,7 +197,11 @@ func (c *cluster) Evicted() {
 }
 
 // Silent notifies subscribers.
-func (c *cluster) Silent() { c.emit(Silent) }
+func (c *cluster) Silent() {
+	e := c.event(Silent)
+	e.SilentFor = c.cc.options.SilentAfter
+	c.cc.events.publish(e)
+}
 
 // Recovered shortens the pauses of informers.
 func (c *cluster) Recovered() { c.cc.pool.Nudge(c.key) }
@@ -216,16 +220,19 @@ func (c *cluster) NoAccess() {
 // Gone forgets the cluster.
 func (c *cluster) Gone() { c.cc.spawn(func() { c.cc.forget(c) }) }
 
-func (c *cluster) emit(t ClusterEventType) {
+func (c *cluster) emit(t ClusterEventType) { c.cc.events.publish(c.event(t)) }
+
+// event returns an event with the cluster's state.
+func (c *cluster) event(t ClusterEventType) ClusterEvent {
 	v := c.conn.View()
-	c.cc.events.publish(ClusterEvent{
+	return ClusterEvent{
 		Cluster: c.key,
 		Type:    t,
 		Phase:   Phase(v.Phase.String()),
 		Reason:  v.Reason,
 		Epoch:   string(v.Epoch),
 		Time:    time.Now(),
-	})
+	}
 }
 
 // newWants returns the set of what is wanted of a cluster.

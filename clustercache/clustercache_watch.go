@@ -195,14 +195,26 @@ func (cc *ClusterCache) Subscribe(selection ObjectSelection, handler func(Object
 // handler is busy or the subscription is paused, as [ClusterEvent] describes. A
 // panic of the handler is logged, counted by Failures, and loses only the
 // event. The error is an [*OptionError], or [ErrClosed].
-func (cc *ClusterCache) SubscribeClusters(handler func(ClusterEvent)) (*Subscription, error) {
+//
+// For each silentFor, which must be positive, the subscription also gets an
+// event of type [Silent] when a cluster has left probes and attempts to connect
+// unanswered for that long, once for each silence. The silence of a cluster
+// that never answered begins with its first failure.
+func (cc *ClusterCache) SubscribeClusters(
+	handler func(ClusterEvent), silentFor ...time.Duration,
+) (*Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
+	}
+	for _, d := range silentFor {
+		if d <= 0 {
+			return nil, &OptionError{Field: "silentFor", Err: errNotPositive}
+		}
 	}
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	return &Subscription{newClusterSubscription(cc, handler)}, nil
+	return &Subscription{newClusterSubscription(cc, handler, silentFor)}, nil
 }
 
 // ObjectEvents yields an event for every object that exists, marked as Initial,

@@ -28,7 +28,8 @@ const (
 	PhaseChanged ClusterEventType = "PhaseChanged"
 	// Removed: the cluster is gone, and its cached objects with it.
 	Removed ClusterEventType = "Removed"
-	// Silent: the cluster has answered nothing for Options.SilentAfter.
+	// Silent: the cluster has answered nothing for Options.SilentAfter, or for
+	// a time that the subscription asked for.
 	Silent ClusterEventType = "Silent"
 	// Gained: this replica owns the cluster from now on, by Options.Sharding.
 	Gained ClusterEventType = "Gained"
@@ -52,6 +53,9 @@ type ClusterEvent struct {
 	Epoch string
 	// Time is the time of the change.
 	Time time.Time
+	// SilentFor is set in events of type Silent: the time without an answer
+	// that the event reports.
+	SilentFor time.Duration
 	// Initial marks an event from before the subscription began that no later
 	// event has superseded, and one that Trigger delivers once more.
 	Initial bool
@@ -155,6 +159,16 @@ func (b *broadcaster) replay(s *clusterSubscriber, cluster client.ObjectKey) {
 
 	if _, subscribed := b.subs[s]; subscribed {
 		s.putAgain(cluster, b.last[cluster])
+	}
+}
+
+// deliver adds an event for one subscriber, unless its subscription has ended.
+func (b *broadcaster) deliver(s *clusterSubscriber, e ClusterEvent) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	if _, subscribed := b.subs[s]; subscribed {
+		s.put(e)
 	}
 }
 

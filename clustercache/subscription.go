@@ -37,7 +37,10 @@ type delivery interface {
 	failures() int64
 }
 
-var errNilCallback = errors.New("required")
+var (
+	errNilCallback = errors.New("required")
+	errNotPositive = errors.New("not positive")
+)
 
 // Start begins the delivery. Starting a subscription again, or after Stop, has
 // no effect.

@@ -5,25 +5,31 @@ package clustercache
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/goroutine"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // clusterSubscription delivers the events of clusters, on a goroutine that
 // Start of the ClusterCache waits for.
 type clusterSubscription struct {
-	cc      *ClusterCache
-	handler func(ClusterEvent)
-	ctx     context.Context //nolint:containedctx // ended by stop
-	cancel  context.CancelFunc
-	failed  atomic.Int64  // calls of the handler that panicked
-	worker  atomic.Uint64 // the goroutine of the last call
-	done    chan struct{} // closed once the handler is called no more
+	cc        *ClusterCache
+	handler   func(ClusterEvent)
+	silentFor []time.Duration // sorted
+	ctx       context.Context //nolint:containedctx // ended by stop
+	cancel    context.CancelFunc
+	failed    atomic.Int64  // calls of the handler that panicked
+	worker    atomic.Uint64 // the goroutine of the last call
+	done      chan struct{} // closed once the handler is called no more
 
 	mu struct { // taken before the locks of the broadcaster
 		sync.Mutex
@@ -33,8 +39,15 @@ type clusterSubscription struct {
 	}
 }
 
-func newClusterSubscription(cc *ClusterCache, handler func(ClusterEvent)) *clusterSubscription {
-	s := &clusterSubscription{cc: cc, handler: handler, done: make(chan struct{})}
+func newClusterSubscription(
+	cc *ClusterCache, handler func(ClusterEvent), silentFor []time.Duration,
+) *clusterSubscription {
+	s := &clusterSubscription{
+		cc:        cc,
+		handler:   handler,
+		silentFor: slices.Compact(slices.Sorted(slices.Values(silentFor))),
+		done:      make(chan struct{}),
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -61,11 +74,20 @@ func (s *clusterSubscription) start() {
 func (s *clusterSubscription) run(queue *clusterSubscriber) {
 	defer close(s.done)
 	defer s.cc.events.unsubscribe(queue)
+	silences := &silences{
+		cc:    s.cc,
+		after: s.silentFor,
+		queue: queue,
+		of:    map[client.ObjectKey]*silence{},
+	}
+	defer silences.stop()
+
 	for {
 		e, ok := queue.next(s.ctx)
 		if !ok {
 			return
 		}
+		silences.consider(e.Cluster)
 		s.handle(e)
 	}
 }
@@ -123,3 +145,110 @@ func (s *clusterSubscription) triggerAll() {
 }
 
 func (s *clusterSubscription) failures() int64 { return s.failed.Load() }
+
+// silences deliver an event to a subscriber when a cluster has answered nothing
+// for one of the times that the subscription asked for. Every silence begins
+// with an event, since the phase leaves Ready, so clusters that answer need no
+// timer.
+type silences struct {
+	cc    *ClusterCache
+	after []time.Duration // sorted
+	queue *clusterSubscriber
+
+	mu      sync.Mutex // protects the fields below; taken before the timers' lock
+	of      map[client.ObjectKey]*silence
+	stopped bool
+}
+
+// silence is that of one cluster.
+type silence struct {
+	timer    *timetable.Timer
+	answered time.Time // the last answer before it; zero if there was none
+	since    time.Time
+	reported int // how many of the times are over and reported
+}
+
+// consider looks at a cluster soon.
+func (s *silences) consider(key client.ObjectKey) {
+	if len(s.after) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.stopped {
+		return
+	}
+	of := s.of[key]
+	if of == nil {
+		of = &silence{timer: timetable.NewTimer(func() { s.look(key) })}
+		s.of[key] = of
+	}
+	s.cc.timers.Set(of.timer, time.Now())
+}
+
+// look delivers the event of a time that is over, and looks again when the next
+// one will be.
+func (s *silences) look(key client.ObjectKey) {
+	c := s.cc.find(key)
+	s.mu.Lock()
+	of := s.of[key]
+	if of == nil || s.stopped {
+		s.mu.Unlock()
+		return
+	}
+	var v *connection.View
+	if c != nil {
+		v = c.conn.View()
+	}
+	if v == nil || !isSilent(v) {
+		delete(s.of, key)
+		s.mu.Unlock()
+		return
+	}
+	over := of.advance(v, s.after, time.Now())
+	if of.reported < len(s.after) {
+		s.cc.timers.Set(of.timer, of.since.Add(s.after[of.reported]))
+	}
+	s.mu.Unlock()
+
+	if over > 0 {
+		e := c.event(Silent)
+		e.SilentFor = over
+		s.cc.events.deliver(s.queue, e)
+	}
+}
+
+// isSilent reports whether the last request to a cluster was not answered, or
+// whether none was sent since it was lost.
+func isSilent(v *connection.View) bool {
+	return v.Phase != phase.Gone && (v.Missed > 0 || v.Phase != phase.Ready && !v.LastSuccess.IsZero())
+}
+
+// advance returns the longest of the times that are over and not reported, or
+// zero.
+func (s *silence) advance(v *connection.View, after []time.Duration, now time.Time) (over time.Duration) {
+	if s.since.IsZero() || !s.answered.Equal(v.LastSuccess) {
+		s.answered, s.since, s.reported = v.LastSuccess, v.LastSuccess, 0
+		if s.since.IsZero() { // it never answered
+			s.since = v.Since
+		}
+	}
+	for ; s.reported < len(after) && !now.Before(s.since.Add(after[s.reported])); s.reported++ {
+		over = after[s.reported]
+	}
+
+	return over
+}
+
+// stop ends all timers.
+func (s *silences) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.stopped = true
+	for _, of := range s.of {
+		s.cc.timers.Set(of.timer, time.Time{})
+	}
+	clear(s.of)
+}

@@ -33,6 +33,12 @@ type ClusterSourceOptions struct {
 	Types []clustercache.ClusterEventType
 	// Filter reports whether to deliver an event. Nil delivers all.
 	Filter func(event clustercache.ClusterEvent) bool
+	// SilentFor are times after which a cluster that has left probes and
+	// attempts to connect unanswered leads to an event of type Silent, once for
+	// each silence and time, in addition to clustercache.Options.SilentAfter.
+	// The silence of a cluster that never answered begins with its first
+	// failure. They must be positive.
+	SilentFor []time.Duration
 	// Debounce delays a request until no further event has led to it for that
 	// long. Zero means that it is queued at once.
 	Debounce time.Duration
@@ -63,6 +69,9 @@ func ClusterSource[request comparable](
 		if len(o.Types) > 0 {
 			options.Types = slices.Clone(o.Types)
 		}
+		if len(o.SilentFor) > 0 {
+			options.SilentFor = slices.Clone(o.SilentFor)
+		}
 		options.Debounce = cmp.Or(o.Debounce, options.Debounce)
 		options.MaxDelay = cmp.Or(o.MaxDelay, options.MaxDelay)
 	}
@@ -86,7 +95,7 @@ func ClusterSource[request comparable](
 			for _, q := range (*s.mapping.Load())(r.ctx, e) {
 				r.debounced.Add(q, e.Initial || gained)
 			}
-		})
+		}, options.SilentFor...)
 	}
 	s.mapping.Store(&mapping)
 

@@ -30,14 +30,19 @@ import (
 func listen(t *testing.T, cc *clustercache.ClusterCache,
 	types ...clustercache.ClusterEventType) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
 	t.Helper()
+	return listenWith(t, cc, controller.ClusterSourceOptions{
+		Filter: func(e clustercache.ClusterEvent) bool { return slices.Contains(types, e.Type) },
+	})
+}
+
+func listenWith(t *testing.T, cc *clustercache.ClusterCache,
+	o controller.ClusterSourceOptions) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
+	t.Helper()
 	q := fleettest.QueueOf[clustercache.ClusterEvent](t)
 	s := controller.ClusterSource(cc, func(_ context.Context,
 		e clustercache.ClusterEvent) []clustercache.ClusterEvent {
-		if slices.Contains(types, e.Type) {
-			return []clustercache.ClusterEvent{e}
-		}
-		return nil
-	})
+		return []clustercache.ClusterEvent{e}
+	}, o)
 	require.NoError(t, s.Start(t.Context(), q))
 	return q
 }
@@ -86,16 +91,21 @@ func caseEachSourceIsTold(t *testing.T) {
 	})
 }
 
-// caseSourcesWaitForTheirTrouble: differs in that a source selects the changes
-// it waits for, not windows of time: Degraded after the first missed probe,
-// Disconnected after the threshold, at most 45 s. A source with a window of its
-// own delays its requests by the rest of the window, which follows from
-// Status.LastLife.
+// caseSourcesWaitForTheirTrouble: a source selects the changes it waits for:
+// Degraded after the first missed probe, Disconnected after the threshold, at
+// most 45 s, or a silence of a length of its own.
 func caseSourcesWaitForTheirTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		early, late, gone := listen(t, cc, clustercache.PhaseChanged), listen(t, cc, clustercache.Disconnected),
 			listen(t, cc, clustercache.Removed)
+		silent := map[time.Duration]workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent]{}
+		for _, window := range []time.Duration{20 * time.Second, time.Minute, 2 * time.Hour} {
+			silent[window] = listenWith(t, cc, controller.ClusterSourceOptions{
+				Types:     []clustercache.ClusterEventType{clustercache.Silent},
+				SilentFor: []time.Duration{window},
+			})
+		}
 		synctest.Wait()
 		api.Die()
 		time.Sleep(probeInterval)
@@ -107,7 +117,12 @@ func caseSourcesWaitForTheirTrouble(t *testing.T) {
 		silence := time.Since(fleettest.Status(t, cc).LastLife)
 		require.Greater(t, silence, 30*time.Second)
 		require.LessOrEqual(t, silence, 45*time.Second)
+		require.Equal(t, 1, silent[20*time.Second].Len())
+		require.Zero(t, silent[time.Minute].Len())
 		time.Sleep(time.Hour)
+		require.Equal(t, 1, silent[20*time.Second].Len())
+		require.Equal(t, 1, silent[time.Minute].Len())
+		require.Zero(t, silent[2*time.Hour].Len())
 		require.Equal(t, 1, early.Len())
 		require.Equal(t, 1, late.Len())
 		require.Zero(t, gone.Len())
