@@ -31,7 +31,8 @@ var allowed = map[string][]string{
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
 	"clustercache/controller": {
-		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset",
+		"clustercache", "clustercache/internal/debounce", "clustercache/internal/fairqueue",
+		"clustercache/internal/watchset",
 		"informerpool",
 		"internal/clustername",
 	},

@@ -14,7 +14,7 @@
 //	                       |
 //	            debounce, if configured                 Debounce, MaxDelay
 //	                       |
-//	                   workqueue                        one Request per key
+//	                   workqueue                        one Request per key; FairQueue
 //	                       |
 //	                   Reconciler                       of PerCluster, or your own
 //
