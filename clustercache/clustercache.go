@@ -21,7 +21,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/timetable"
-	"github.com/fleetcache/fleetcache/internal/transport"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
@@ -36,7 +35,6 @@ type ClusterCache struct {
 	pool        *informerpool.Pool
 	events      *broadcaster
 	metrics     *metrics
-	guarded     transport.DialFunc // dials addresses from untrusted sources
 	indexes     *indexes
 	timers      *timetable.Timers
 	declared    *declared       // the watches that owners declared
@@ -65,7 +63,6 @@ func New(o Options) (*ClusterCache, error) {
 	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
 		options: o,
-		guarded: guardedDialer(o.DialPolicy),
 		log:     o.Logger,
 		events:  newBroadcaster(),
 		indexes: newIndexes(o.Indexes),

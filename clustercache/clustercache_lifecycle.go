@@ -228,19 +228,22 @@ func (cc *ClusterCache) protectedInUse(
 	}
 }
 
-// dialer returns the dialer for an access. own is the access's own dialer or
-// nil; only the operator's code can provide one.
-func (cc *ClusterCache) dialer(access resolver.Access, own transport.DialFunc) transport.DialFunc {
-	switch {
-	case own != nil:
-		return cc.bounded("Dial of the access", own)
-	case cc.options.Dial != nil:
-		return cc.bounded("Options.Dial", cc.options.Dial)
-	case access.Trusted():
-		return transport.Dial
-	}
+// dialers returns the function that chooses the dialer for an access. own is
+// the access's own dialer or nil; only the operator's code can provide one.
+func (cc *ClusterCache) dialers() func(access resolver.Access, own transport.DialFunc) transport.DialFunc {
+	guarded := guardedDialer(cc.options.DialPolicy) // one for all: it keeps the hub's addresses
+	return func(access resolver.Access, own transport.DialFunc) transport.DialFunc {
+		switch {
+		case own != nil:
+			return cc.bounded("Dial of the access", own)
+		case cc.options.Dial != nil:
+			return cc.bounded("Options.Dial", cc.options.Dial)
+		case access.Trusted():
+			return transport.Dial
+		}
 
-	return cc.guarded
+		return guarded
+	}
 }
 
 // bounded makes a user's dialer heed its context, and cancels that context when
@@ -278,7 +281,7 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		QPS:            o.QPS,
 		Burst:          o.Burst,
 		UserAgent:      o.UserAgent,
-		Dialer:         cc.dialer,
+		Dialer:         cc.dialers(),
 		Context:        cc.ctx,
 		Started:        cc.live.Load,
 		Spawn:          cc.spawn,
