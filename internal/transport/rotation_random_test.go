@@ -58,6 +58,7 @@ type rotations struct {
 	s      *Transport
 	dialer atomic.Int32 // how dials go: one of the constants below
 	next   atomic.Int64 // id of the next request
+	calm   atomic.Bool  // servers end no connections
 
 	mu       sync.Mutex
 	accesses []accessed
@@ -160,7 +161,7 @@ func (r *rotations) serve(address int) http.HandlerFunc {
 		switch {
 		case req.URL.Query().Has("watch"):
 			streamLines(w, req, nil)
-		case req.URL.Query().Has("goaway"):
+		case req.URL.Query().Has("goaway") && !r.calm.Load():
 			w.Header().Set("Connection", "close")
 		case req.URL.Query().Has("slow"):
 			time.Sleep(30 * time.Millisecond)
@@ -265,8 +266,12 @@ func (r *rotations) path(query string) string {
 	return "/" + strconv.Itoa(id) + query
 }
 
-// agree makes everything work, and requires that it does.
+// agree makes everything work, and requires that it does. Meanwhile servers do
+// not end connections gracefully: a write that another request's GOAWAY meets
+// fails if it cannot be sent again.
 func (r *rotations) agree(random *rand.Rand) {
+	r.calm.Store(true)
+	defer r.calm.Store(false)
 	r.dialer.Store(dialsWork)
 	r.s.Open()
 	a := accessed{random.IntN(2), random.IntN(2), random.IntN(2)}
