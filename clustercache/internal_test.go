@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -158,4 +160,22 @@ func TestHazardInformersSpinWhileTheFleetStops(t *testing.T) {
 	cc.find(key).close()
 	_, err = cc.endpoint(context.Background(), key)
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// TestSilenceBeginsAnewWithEachAnswer: a degraded cluster may answer, and fall
+// silent again, before the timer looks at it.
+func TestSilenceBeginsAnewWithEachAnswer(t *testing.T) {
+	began := time.Now()
+	at := func(minutes float64) time.Time { return began.Add(time.Duration(minutes * float64(time.Minute))) }
+	after := []time.Duration{time.Minute, 2 * time.Minute}
+	s, v := &silence{}, &connection.View{LastSuccess: began}
+
+	require.Zero(t, s.advance(v, after, at(0.9)))
+	require.Equal(t, time.Minute, s.advance(v, after, at(1)))
+	require.Zero(t, s.advance(v, after, at(1.5)), "once for each silence")
+
+	v.LastSuccess = at(1.5)
+	require.Zero(t, s.advance(v, after, at(2)))
+	require.Equal(t, time.Minute, s.advance(v, after, at(2.5)))
+	require.Equal(t, 2*time.Minute, s.advance(v, after, at(9)))
 }
