@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
 var colors = client.ObjectKey{Namespace: demoNamespace, Name: "colors"}
@@ -22,7 +23,7 @@ var colors = client.ObjectKey{Namespace: demoNamespace, Name: "colors"}
 // arrive shows that the objects that existed before the operator arrive.
 func (s *localStory) arrive(ctx context.Context) error {
 	for _, r := range s.remotes() {
-		took, err := s.await(ctx, patience, r.Name()+" Ready with five objects reconciled", func() error {
+		took, err := s.Await(ctx, story.Patience, r.Name()+" Ready with five objects reconciled", func() error {
 			status, err := s.clusters().Status(r.key)
 			objects, _, _ := s.journal.counts(r.key)
 			if err != nil || status.Phase != clustercache.PhaseReady || status.Synced != 2 || objects != 5 {
@@ -34,11 +35,11 @@ func (s *localStory) arrive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.ok("%s is Ready, and its five objects are reconciled (waited %s)", r.Name(), brief(took))
+		s.OK("%s is Ready, and its five objects are reconciled (waited %s)", r.Name(), story.Brief(took))
 	}
 	for _, r := range s.remotes() {
 		var asked traffic
-		_, err := s.await(ctx, patience, "the watches of "+r.Name(), func() (err error) {
+		_, err := s.Await(ctx, story.Patience, "the watches of "+r.Name(), func() (err error) {
 			if asked, err = r.traffic("configmaps", "widgets"); err == nil && asked.watches < 2 {
 				err = fmt.Errorf("%s so far", asked) // where lists are not streamed, a watch begins a moment later
 			}
@@ -47,13 +48,13 @@ func (s *localStory) arrive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.expect(asked == traffic{lists: 2, watches: 2},
+		if err := s.Expect(asked == traffic{lists: 2, watches: 2},
 			r.Name()+" was asked for one list and one watch of each kind",
 			"its audit log has "+asked.String()); err != nil {
 			return err
 		}
 	}
-	s.table()
+	s.showClusters()
 	return nil
 }
 
@@ -63,13 +64,13 @@ func (s *localStory) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ok("the update in east was reconciled %s after it was sent", brief(took))
+	s.OK("the update in east was reconciled %s after it was sent", story.Brief(took))
 
 	begin := time.Now()
 	if err := s.west.Client().Delete(ctx, widget("valve", 0)); err != nil {
 		return err
 	}
-	_, err = s.await(ctx, patience, "Widget valve of west reconciled as gone", func() error {
+	_, err = s.Await(ctx, story.Patience, "Widget valve of west reconciled as gone", func() error {
 		if s.journal.look(s.west.ask(widgetKind, "valve")) != nil {
 			return errors.New("it is still there")
 		}
@@ -78,20 +79,20 @@ func (s *localStory) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ok("the delete in west was reconciled %s after it was sent", brief(time.Since(begin)))
+	s.OK("the delete in west was reconciled %s after it was sent", story.Brief(time.Since(begin)))
 
 	read, origin := &corev1.ConfigMap{}, clustercache.Origin{}
 	begin = time.Now()
 	err = s.clusters().Reader(s.east.key).Get(ctx, colors, read, &origin)
-	if err := s.expect(err == nil && read.Data["door"] == "green" && origin.Cached,
+	if err := s.Expect(err == nil && read.Data["door"] == "green" && origin.Cached,
 		"a read of east answers the new state, from the cache",
 		fmt.Sprintf("door %q, cached %t, error %v, took %s",
-			read.Data["door"], origin.Cached, err, brief(time.Since(begin)))); err != nil {
+			read.Data["door"], origin.Cached, err, story.Brief(time.Since(begin)))); err != nil {
 		return err
 	}
 	gone := s.clusters().Reader(s.west.key).Get(ctx, client.ObjectKey{Namespace: demoNamespace, Name: "valve"},
 		widget("", 0))
-	return s.expect(apierrors.IsNotFound(gone), "a read of the deleted Widget answers NotFound", fmt.Sprint(gone))
+	return s.Expect(apierrors.IsNotFound(gone), "a read of the deleted Widget answers NotFound", fmt.Sprint(gone))
 }
 
 // paint writes another color into a remote cluster, and waits until that was
@@ -101,7 +102,7 @@ func (s *localStory) paint(ctx context.Context, r *remote, color string) (time.D
 	if err := r.Client().Update(ctx, configMap(colors.Name, "door", color)); err != nil {
 		return 0, err
 	}
-	_, err := s.await(ctx, patience, "the update of ConfigMap colors in "+r.Name()+" reconciled", func() error {
+	_, err := s.Await(ctx, story.Patience, "the update of ConfigMap colors in "+r.Name()+" reconciled", func() error {
 		seen := s.journal.look(r.ask(configMapKind, colors.Name))
 		if seen == nil || content(seen) != fmt.Sprintf("{%q:%q}", "door", color) {
 			return errors.New("the reconciler has not seen it")
@@ -118,41 +119,41 @@ func (s *localStory) kill(ctx context.Context) error {
 		return err
 	}
 	killed := time.Now()
-	s.out.say("kill -9: east's API server is dead")
+	s.Say("kill -9: east's API server is dead")
 	took, err := s.paint(ctx, s.west, "blue")
 	if err != nil {
 		return err
 	}
-	s.ok("an update in west was reconciled %s after it was sent", brief(took))
+	s.OK("an update in west was reconciled %s after it was sent", story.Brief(took))
 
 	refusal, west, err := s.readUntilRefused(ctx)
 	if err != nil {
 		return err
 	}
 	noticed := time.Since(killed)
-	s.out.say("a read of east: %v", refusal)
+	s.Say("a read of east: %v", refusal)
 	failed, typed := errors.AsType[*clustercache.ClusterError](refusal)
-	if err := s.expect(typed && failed.Cluster == s.east.key,
+	if err := s.Expect(typed && failed.Cluster == s.east.key,
 		"the error is a ClusterError of east, and errors.Is ErrNotConnected",
-		fmt.Sprintf("%s after the kill", brief(noticed))); err != nil {
+		fmt.Sprintf("%s after the kill", story.Brief(noticed))); err != nil {
 		return err
 	}
 	slices.Sort(west)
 	slowest := west[len(west)-1]
-	if err := s.expect(slowest < probeTimeout,
+	if err := s.Expect(slowest < probeTimeout,
 		fmt.Sprintf("all %d reads of west meanwhile were answered from its cache", len(west)),
-		fmt.Sprintf("median %s, slowest %s", brief(west[len(west)/2]), brief(slowest))); err != nil {
+		fmt.Sprintf("median %s, slowest %s", story.Brief(west[len(west)/2]), story.Brief(slowest))); err != nil {
 		return err
 	}
 	last := &corev1.ConfigMap{}
 	err = s.clusters().Reader(s.east.key).Get(ctx, colors, last, clustercache.CacheOnly,
 		clustercache.MaxStaleness(time.Hour))
-	if err := s.expect(err == nil && last.Data["door"] == "green",
+	if err := s.Expect(err == nil && last.Data["door"] == "green",
 		"a read of east that accepts what is an hour old answers its last known state",
 		fmt.Sprintf("door %q, error %v", last.Data["door"], err)); err != nil {
 		return err
 	}
-	s.table()
+	s.showClusters()
 	return nil
 }
 
@@ -160,13 +161,13 @@ func (s *localStory) kill(ctx context.Context) error {
 // fails as it should. It returns that error, and how long each read of west
 // took.
 func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west []time.Duration, err error) {
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(story.Look)
 	defer tick.Stop()
 	for begin := time.Now(); ; {
 		at := time.Now()
 		err := s.clusters().Reader(s.west.key).Get(ctx, colors, &corev1.ConfigMap{}, clustercache.CacheOnly)
 		if err != nil {
-			return nil, nil, &unmetError{expected: "reads of west answered while east is down", got: err.Error()}
+			return nil, nil, &story.UnmetError{Expected: "reads of west answered while east is down", Got: err.Error()}
 		}
 		west = append(west, time.Since(at))
 		refusal = s.clusters().Reader(s.east.key).Get(ctx, colors, &corev1.ConfigMap{})
@@ -174,14 +175,14 @@ func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west 
 		case errors.Is(refusal, clustercache.ErrNotConnected):
 			return refusal, west, nil
 		case refusal != nil:
-			return nil, nil, &unmetError{
-				expected: "a read of the dead cluster to fail with ErrNotConnected",
-				got:      refusal.Error(),
+			return nil, nil, &story.UnmetError{
+				Expected: "a read of the dead cluster to fail with ErrNotConnected",
+				Got:      refusal.Error(),
 			}
 		case time.Since(begin) > probeBound:
-			return nil, nil, &unmetError{
-				expected: "reads of the dead cluster to fail within " + probeBound.String(),
-				got:      "an answer",
+			return nil, nil, &story.UnmetError{
+				Expected: "reads of the dead cluster to fail within " + probeBound.String(),
+				Got:      "an answer",
 			}
 		}
 		select {

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
 const (
@@ -36,16 +34,20 @@ const (
 // existingStory is the demonstration on the user's own clusters, in which it
 // changes nothing.
 type existingStory struct {
-	story
+	demo
 	watches []*clustercache.Watch
 }
 
 // tellExisting runs the operator on contexts of a kubeconfig file.
-func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logger) error {
-	out.chapter("Your clusters: read, and not changed")
-	configs, err := load(set.kubeconfig, set.contexts)
+func tellExisting(ctx context.Context, set settings, out *story.Printer, log logr.Logger) error {
+	out.Chapter("Your clusters: read, and not changed")
+	byName, err := set.contexts.Load()
 	if err != nil {
 		return err
+	}
+	configs := map[client.ObjectKey]*rest.Config{}
+	for name, config := range byName {
+		configs[client.ObjectKey{Name: name}] = config
 	}
 	access, err := resolver.Static(configs)
 	if err != nil {
@@ -53,66 +55,42 @@ func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logg
 	}
 	j := newJournal(out, false) // do not print the content of the user's objects
 	// Without kinds, the selection has everything that is watched.
-	hub := configs[client.ObjectKey{Name: set.contexts[0]}]
+	hub := configs[client.ObjectKey{Name: set.contexts.Names[0]}]
 	operator, err := newOperator(hub, access, clustercache.ObjectSelection{}, j.report, log)
 	if err != nil {
 		return err
 	}
-	s := &existingStory{story: story{out: out, journal: j, operator: operator}}
+	s := &existingStory{demo: newDemo(out, j, operator)}
 	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set) })
 }
 
-// load reads contexts of a kubeconfig file as kubectl does, without
-// restrictions, since it is the user's own.
-func load(path string, contexts []string) (map[client.ObjectKey]*rest.Config, error) {
-	file, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return nil, err
-	}
-	configs := map[client.ObjectKey]*rest.Config{}
-	for _, name := range contexts {
-		if file.Contexts[name] == nil {
-			return nil, fmt.Errorf("%s has no context %q; it has %s",
-				path, name, strings.Join(slices.Sorted(maps.Keys(file.Contexts)), ", "))
-		}
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
-		config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-			&clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
-		if err != nil {
-			return nil, fmt.Errorf("context %q: %w", name, err)
-		}
-		configs[client.ObjectKey{Name: name}] = config
-	}
-	return configs, nil
-}
-
 func (s *existingStory) tell(ctx context.Context, set settings) error {
-	connected, err := s.connect(ctx, set.contexts)
+	connected, err := s.connect(ctx, set.contexts.Names)
 	if err != nil {
 		return err
 	}
 	kinds := append([]schema.GroupVersionKind{configMapKind}, s.customKind(ctx, connected)...)
-	s.out.chapter("What is there arrives")
+	s.Chapter("What is there arrives")
 	if err := s.watch(ctx, connected, kinds); err != nil {
 		return err
 	}
-	s.table()
-	s.out.chapter("Reads that cannot be answered say why")
-	if err := s.refusals(ctx, set.contexts, connected); err != nil {
+	s.showClusters()
+	s.Chapter("Reads that cannot be answered say why")
+	if err := s.refusals(ctx, set.contexts.Names, connected); err != nil {
 		return err
 	}
 	if set.stay {
-		s.out.chapter("What happens from now on: Ctrl-C ends it")
+		s.Chapter("What happens from now on: Ctrl-C ends it")
 		s.stay(ctx)
 		return nil
 	}
-	s.out.chapter("Informers that nobody uses any more")
+	s.Chapter("Informers that nobody uses any more")
 	if err := s.tearDown(ctx); err != nil {
 		return err
 	}
-	s.out.chapter("Summary")
-	s.table()
-	s.out.say("%d expectations, all met", s.met)
+	s.Chapter("Summary")
+	s.showClusters()
+	s.Say("%d expectations, all met", s.Met)
 	return nil
 }
 
@@ -123,7 +101,7 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 	for _, name := range contexts {
 		key := client.ObjectKey{Name: name}
 		var status clustercache.Status
-		_, err := s.await(ctx, time.Until(deadline), name+" to answer", func() (err error) {
+		_, err := s.Await(ctx, time.Until(deadline), name+" to answer", func() (err error) {
 			status, err = s.clusters().Status(key)
 			failing := status.Phase == clustercache.PhaseDisconnected && time.Since(status.Since) > failedPatience
 			if err == nil && !failing && status.Phase != clustercache.PhaseReady {
@@ -135,14 +113,14 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 		case ctx.Err() != nil:
 			return nil, err
 		case status.Phase == clustercache.PhaseReady:
-			s.ok("%s is Ready", name)
+			s.OK("%s is Ready", name)
 			connected = append(connected, key)
 		default:
-			s.out.say("%s cannot be reached, phase %s: %v", name, status.Phase, status.LastError)
+			s.Say("%s cannot be reached, phase %s: %v", name, status.Phase, status.LastError)
 		}
 	}
 	if len(connected) == 0 {
-		return nil, &unmetError{expected: "a cluster that can be reached", got: "none"}
+		return nil, &story.UnmetError{Expected: "a cluster that can be reached", Got: "none"}
 	}
 	return connected, nil
 }
@@ -158,7 +136,7 @@ func (s *existingStory) customKind(ctx context.Context, clusters []client.Object
 	})
 	// Definitions are not watched, so this read goes to the API server.
 	if err := s.clusters().Reader(clusters[0]).List(ctx, list, client.Limit(1)); err != nil {
-		s.out.say("definitions of custom kinds cannot be read, so ConfigMaps have to do: %v", err)
+		s.Say("definitions of custom kinds cannot be read, so ConfigMaps have to do: %v", err)
 		return nil
 	}
 	for _, definition := range list.Items {
@@ -173,7 +151,7 @@ func (s *existingStory) customKind(ctx context.Context, clusters []client.Object
 			}
 		}
 	}
-	s.out.say("%s defines no custom kind, so ConfigMaps have to do", clusters[0].Name)
+	s.Say("%s defines no custom kind, so ConfigMaps have to do", clusters[0].Name)
 	return nil
 }
 
@@ -190,14 +168,14 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 		}
 	}
 	for _, w := range s.watches {
-		bounded, cancel := context.WithTimeout(ctx, patience)
+		bounded, cancel := context.WithTimeout(ctx, story.Patience)
 		err := w.WaitForSync(bounded)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			s.out.say("%v", err) // it may be forbidden, or not defined there: print that, too
+			s.Say("%v", err) // it may be forbidden, or not defined there: print that, too
 		}
 	}
 	for _, cluster := range clusters {
@@ -212,7 +190,7 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 // cluster.
 func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey) error {
 	var objects int
-	_, err := s.await(ctx, patience, "what is cached of "+cluster.Name+" reconciled", func() error {
+	_, err := s.Await(ctx, story.Patience, "what is cached of "+cluster.Name+" reconciled", func() error {
 		status, err := s.clusters().Status(cluster)
 		objects, _, _ = s.journal.counts(cluster)
 		if err == nil && status.Objects != objects {
@@ -221,7 +199,7 @@ func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey
 		return err
 	})
 	if err == nil {
-		s.ok("the %d objects of %s are reconciled", objects, cluster.Name)
+		s.OK("the %d objects of %s are reconciled", objects, cluster.Name)
 	}
 	return err
 }
@@ -230,7 +208,7 @@ func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey
 func (s *existingStory) refusals(ctx context.Context, contexts []string, connected []client.ObjectKey) error {
 	read := func(cluster client.ObjectKey, list client.ObjectList, want error, options ...client.ListOption) error {
 		err := s.clusters().Reader(cluster).List(ctx, list, options...)
-		return s.expect(errors.Is(err, want), fmt.Sprintf("errors.Is %q", want), fmt.Sprint(err))
+		return s.Expect(errors.Is(err, want), fmt.Sprintf("errors.Is %q", want), fmt.Sprint(err))
 	}
 	for _, name := range contexts {
 		key := client.ObjectKey{Name: name}
@@ -253,8 +231,8 @@ func (s *existingStory) tearDown(ctx context.Context) error {
 	for _, w := range s.watches {
 		w.Release()
 	}
-	s.out.say("released; they stay for %s, so that coming back soon costs nothing", linger)
-	took, err := s.await(ctx, linger+patience, "no informer", func() error {
+	s.Say("released; they stay for %s, so that coming back soon costs nothing", linger)
+	took, err := s.Await(ctx, linger+story.Patience, "no informer", func() error {
 		for _, status := range s.clusters().Statuses() {
 			if status.Informers > 0 {
 				return fmt.Errorf("%s has %d", status.Cluster.Name, status.Informers)
@@ -263,7 +241,7 @@ func (s *existingStory) tearDown(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		s.ok("all are gone, %s after the last user", brief(took))
+		s.OK("all are gone, %s after the last user", story.Brief(took))
 	}
 	return err
 }

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -37,41 +39,35 @@ type remote struct {
 	kubeconfig []byte           // how the operator reaches it
 }
 
-// fleet is a hub and two remote clusters that run on this machine.
-type fleet struct {
-	hub        *testenv.Cluster
+// localFleet is a hub and two remote clusters that run on this machine.
+type localFleet struct {
+	*fleet.Fleet
+
 	east, west *remote
 	road       *testenv.Proxy // through which only the operator reaches west
-	env        *testenv.Env
 }
 
-// startFleet starts three control planes. They end with ctx, with stop, and
+// startFleet starts three control planes. They end with ctx, with Stop, and
 // with this process, however it ends.
-func startFleet(ctx context.Context, out *printer) (*fleet, error) {
-	done := out.working("starting three control planes, an etcd and a kube-apiserver each")
-	defer done()
-	env, err := testenv.Run(ctx, 3, testenv.WithNames("hub", "east", "west"),
-		testenv.WithLog(func(line string) { out.say("%s", line) }))
+func startFleet(ctx context.Context, out *story.Printer) (*localFleet, error) {
+	f, err := fleet.Start(ctx, out, "east", "west")
 	if err != nil {
 		return nil, err
 	}
-	hub, east, west := env.Clusters[0], env.Clusters[1], env.Clusters[2]
+	east, west := f.Remotes[0], f.Remotes[1]
 	road, err := west.NewProxy()
 	if err != nil {
-		return nil, errors.Join(err, env.Stop())
+		return nil, errors.Join(err, f.Stop())
 	}
-	return &fleet{
-		hub:  hub,
-		east: newRemote(east, east.Kubeconfig()),
-		west: newRemote(west, road.Kubeconfig()),
-		road: road,
-		env:  env,
+	return &localFleet{
+		Fleet: f,
+		east:  newRemote(east, east.Kubeconfig()),
+		west:  newRemote(west, road.Kubeconfig()),
+		road:  road,
 	}, nil
 }
 
-func (f *fleet) stop() error { return f.env.Stop() }
-
-func (f *fleet) remotes() []*remote { return []*remote{f.east, f.west} }
+func (f *localFleet) remotes() []*remote { return []*remote{f.east, f.west} }
 
 func newRemote(c *testenv.Cluster, kubeconfig []byte) *remote {
 	return &remote{Cluster: c, key: client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}, kubeconfig: kubeconfig}
@@ -79,7 +75,7 @@ func newRemote(c *testenv.Cluster, kubeconfig []byte) *remote {
 
 // furnish creates objects in the remote clusters, and then registers the
 // clusters in the hub.
-func (f *fleet) furnish(ctx context.Context) error {
+func (f *localFleet) furnish(ctx context.Context) error {
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
 	for i, r := range f.remotes() {
@@ -89,11 +85,8 @@ func (f *fleet) furnish(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := f.hub.Client().Create(ctx, namespace(fleetNamespace)); err != nil {
-		return err
-	}
 	for _, r := range f.remotes() {
-		if err := f.hub.Client().Create(ctx, kubeconfigSecret(r)); err != nil {
+		if err := fleet.Register(ctx, f.Hub.Client(), r.key, r.kubeconfig); err != nil {
 			return err
 		}
 	}
@@ -113,19 +106,6 @@ func (r *remote) furnish(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// kubeconfigSecret returns the Secret that Cluster API writes for a cluster it
-// has created.
-func kubeconfigSecret(r *remote) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.key.Namespace, Name: r.key.Name + "-kubeconfig",
-			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": r.key.Name},
-		},
-		Type: "cluster.x-k8s.io/secret",
-		Data: map[string][]byte{"value": r.kubeconfig},
-	}
 }
 
 func namespace(name string) *corev1.Namespace {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
 // manyObjects is how many objects of a cluster are printed one by one when they
@@ -26,7 +27,7 @@ const manyObjects = 12
 // ones, prints the differences, and wakes the goroutines that wait for them.
 // Reading it is safe for concurrent use.
 type journal struct {
-	out      *printer
+	out      *story.Printer
 	contents bool // print the content of objects, too
 
 	mu       sync.Mutex // protects the fields below
@@ -44,7 +45,7 @@ type seenCluster struct {
 	lastTime  time.Time
 }
 
-func newJournal(out *printer, contents bool) *journal {
+func newJournal(out *story.Printer, contents bool) *journal {
 	return &journal{
 		out:      out,
 		contents: contents,
@@ -64,7 +65,7 @@ func (j *journal) report(o observation) {
 		found.line += ": " + content(o.object)
 	}
 	if found.line != "" {
-		j.out.say("  %-5s %s", o.cluster.Name, found.line)
+		j.out.Say("  %-5s %s", o.cluster.Name, found.line)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

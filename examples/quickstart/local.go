@@ -14,43 +14,44 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // localStory is the demonstration on clusters that run on this machine, which
 // it can change and break.
 type localStory struct {
-	story
-	*fleet
+	demo
+	*localFleet
 }
 
 // tellLocal starts a hub and two remote clusters, runs the operator, and shows
 // what happens.
-func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger) (err error) {
-	out.chapter("A hub and two remote clusters, on this machine")
+func tellLocal(ctx context.Context, set settings, out *story.Printer, log logr.Logger) (err error) {
+	out.Chapter("A hub and two remote clusters, on this machine")
 	f, err := startFleet(ctx, out)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, f.stop())
-		out.say("the clusters are stopped, and their files removed")
+		err = errors.Join(err, f.Stop())
+		out.Say("the clusters are stopped, and their files removed")
 	}()
 	if err := f.furnish(ctx); err != nil {
 		return err
 	}
-	out.say("each remote has objects now, and the hub a Secret with the kubeconfig of each, as Cluster API makes them")
+	out.Say("each remote has objects now, and the hub a Secret with the kubeconfig of each, as Cluster API makes them")
 
-	access, err := clusterAPI(f.hub.Config(), fleetNamespace, log)
+	access, err := clusterAPI(f.Hub.Config(), fleetNamespace, log)
 	if err != nil {
 		return err
 	}
 	j := newJournal(out, true)
-	operator, err := newOperator(f.hub.Config(), access, demoSelection(), j.report, log)
+	operator, err := newOperator(f.Hub.Config(), access, demoSelection(), j.report, log)
 	if err != nil {
 		return err
 	}
-	s := &localStory{story: story{out: out, journal: j, operator: operator}, fleet: f}
+	s := &localStory{demo: newDemo(out, j, operator), localFleet: f}
 	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set.stay) })
 }
 
@@ -76,7 +77,7 @@ func (s *localStory) tell(ctx context.Context, stay bool) error {
 		{"East comes back", s.restart},
 		{"An informer that nobody uses any more", s.tearDown},
 	} {
-		s.out.chapter(chapter.title)
+		s.Chapter(chapter.title)
 		if err := chapter.tell(ctx); err != nil {
 			return err
 		}
@@ -111,7 +112,7 @@ func (s *localStory) informers(ctx context.Context, r *remote) (configMaps, widg
 // arrived waits until the reconciler has seen an object.
 func (s *localStory) arrived(ctx context.Context, r request) (time.Duration, error) {
 	name := fmt.Sprintf("%s %s of %s reconciled", r.kind.Kind, r.object.Name, r.cluster.Name)
-	return s.await(ctx, patience, name, func() error {
+	return s.Await(ctx, story.Patience, name, func() error {
 		if s.journal.look(r) == nil {
 			return errors.New("the reconciler has not seen it")
 		}
@@ -121,9 +122,9 @@ func (s *localStory) arrived(ctx context.Context, r request) (time.Duration, err
 
 // summary prints the totals.
 func (s *localStory) summary() {
-	s.out.chapter("Summary")
-	s.table()
+	s.Chapter("Summary")
+	s.showClusters()
 	reports, unchanged := s.journal.totals()
-	s.out.say("%d reconciliations of objects, %d of them of an object that had not changed", reports, unchanged)
-	s.out.say("%d expectations, all met", s.met)
+	s.Say("%d reconciliations of objects, %d of them of an object that had not changed", reports, unchanged)
+	s.Say("%d expectations, all met", s.Met)
 }

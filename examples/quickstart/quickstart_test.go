@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -56,7 +57,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	c := startChild(t)
 	c.tells("starting east's API server again") // one cluster is down, and being started
 	c.interrupt()
-	require.Equal(t, exitInterrupted, c.wait())
+	require.Equal(t, story.ExitInterrupted, c.wait())
 	c.order("interrupted; everything is stopped")
 }
 
@@ -91,24 +92,6 @@ func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 	}
 }
 
-func TestClientGoDoesNotClutterTheStory(t *testing.T) {
-	was := os.Stderr
-	var stderr bytes.Buffer
-	_, restore, err := logging(false, &stderr)
-	require.NoError(t, err)
-	require.NotSame(t, was, os.Stderr)
-	restore()
-	require.Same(t, was, os.Stderr)
-	require.Zero(t, stderr.Len())
-
-	log, restore, err := logging(true, &stderr)
-	require.NoError(t, err)
-	require.Same(t, was, os.Stderr, "-v shows it")
-	log.Info("Hello")
-	restore()
-	require.Contains(t, stderr.String(), "Hello")
-}
-
 // stayWith runs the end of the demonstration with -stay on clusters, and
 // returns the kubeconfig file that it prints. At the end of the test it checks
 // that the file does not outlive the program.
@@ -117,12 +100,12 @@ func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 	access, err := resolver.Static(nil)
 	require.NoError(t, err)
 	out, text := io.Pipe()
-	j := newJournal(newPrinter(text), true)
+	j := newJournal(story.NewPrinter(text), true)
 	op, err := newOperator(clusters[0].Config(), access, demoSelection(), j.report, logr.Discard())
 	require.NoError(t, err)
 	s := &localStory{
-		story: story{out: j.out, journal: j, operator: op},
-		fleet: &fleet{hub: clusters[0], env: &testenv.Env{Clusters: clusters}},
+		demo:       newDemo(j.out, j, op),
+		localFleet: &localFleet{Fleet: fleet.Of(clusters...)},
 	}
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -172,17 +155,17 @@ func TestCommandLine(t *testing.T) {
 		says   string
 	}{
 		"help":             {[]string{"-h"}, 0, "-kubeconfig"},
-		"unknown argument": {[]string{"now"}, exitUsage, `unknown argument "now"`},
-		"context alone":    {[]string{"-context", "a"}, exitUsage, "need each other"},
-		"kubeconfig alone": {[]string{"-kubeconfig", "f"}, exitUsage, "need each other"},
+		"unknown argument": {[]string{"now"}, story.ExitUsage, `unknown argument "now"`},
+		"context alone":    {[]string{"-context", "a"}, story.ExitUsage, "need each other"},
+		"kubeconfig alone": {[]string{"-kubeconfig", "f"}, story.ExitUsage, "need each other"},
 		"context twice": {[]string{"-kubeconfig", "f", "-context", "a", "-context", "a"},
-			exitUsage, "given twice"},
+			story.ExitUsage, "given twice"},
 		"file does not exist": {[]string{"-kubeconfig", "does-not-exist", "-context", "a"},
-			exitFailed, "does-not-exist"},
+			story.ExitFailed, "does-not-exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			require.Equal(t, tc.status, run(t.Context(), tc.args, &stdout, &stderr))
+			require.Equal(t, tc.status, quickstart().Execute(t.Context(), tc.args, &stdout, &stderr))
 			require.Contains(t, stderr.String(), tc.says)
 		})
 	}

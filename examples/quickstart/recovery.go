@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
 // cut shows that watches continue where they were after the connection to a
@@ -28,7 +29,7 @@ func (s *localStory) cut(ctx context.Context) error {
 	}
 	_, _, unchanged := s.journal.counts(s.west.key)
 	s.road.Refuse()
-	s.out.say("the connection is reset, and while there is none a ConfigMap is created")
+	s.Say("the connection is reset, and while there is none a ConfigMap is created")
 	err = s.west.Client().Create(ctx, configMap("meanwhile", "text", "nobody was watching"))
 	if err := errors.Join(err, s.road.Heal()); err != nil {
 		return err
@@ -36,7 +37,7 @@ func (s *localStory) cut(ctx context.Context) error {
 	if _, err := s.arrived(ctx, s.west.ask(configMapKind, "meanwhile")); err != nil {
 		return err
 	}
-	_, err = s.await(ctx, patience, "both watches of west resumed", func() error {
+	_, err = s.Await(ctx, story.Patience, "both watches of west resumed", func() error {
 		c, w, err := s.informers(ctx, s.west)
 		if err == nil && (c.Resumes == configMaps.Resumes || w.Resumes == widgets.Resumes) {
 			err = fmt.Errorf("resumed %d and %d times", c.Resumes-configMaps.Resumes, w.Resumes-widgets.Resumes)
@@ -46,12 +47,12 @@ func (s *localStory) cut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ok("what was created meanwhile arrived, and both watches were resumed")
+	s.OK("what was created meanwhile arrived, and both watches were resumed")
 	after, err := s.west.traffic("configmaps", "widgets")
 	if err != nil {
 		return err
 	}
-	if err := s.expect(after.lists == before.lists, "nothing was listed again",
+	if err := s.Expect(after.lists == before.lists, "nothing was listed again",
 		fmt.Sprintf("west's audit log had %s, and has %s", before, after)); err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (s *localStory) cut(ctx context.Context) error {
 		return err
 	}
 	_, _, now := s.journal.counts(s.west.key)
-	return s.expect(status.Connects == 1 && now == unchanged,
+	return s.Expect(status.Connects == 1 && now == unchanged,
 		"west was connected all the time, and nothing unchanged was told",
 		fmt.Sprintf("%d connect, %d events without a change", status.Connects, now-unchanged))
 }
@@ -69,13 +70,13 @@ func (s *localStory) cut(ctx context.Context) error {
 // comes back.
 func (s *localStory) restart(ctx context.Context) error {
 	objects, reports, unchanged := s.journal.counts(s.east.key)
-	done := s.out.working("starting east's API server again, at the same address and with the same data")
+	done := s.Working("starting east's API server again, at the same address and with the same data")
 	err := s.east.StartAPIServer(ctx)
 	done()
 	if err != nil {
 		return err
 	}
-	took, err := s.await(ctx, patience, "east Ready again", func() error {
+	took, err := s.Await(ctx, story.Patience, "east Ready again", func() error {
 		status, err := s.clusters().Status(s.east.key)
 		if err == nil && status.Phase != clustercache.PhaseReady {
 			err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
@@ -85,7 +86,7 @@ func (s *localStory) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ok("east is Ready again, %s after its API server was", brief(took))
+	s.OK("east is Ready again, %s after its API server was", story.Brief(took))
 	for _, obj := range []client.Object{configMap("back", "text", "after the restart"), widget("spare", 1)} {
 		if err := s.east.Client().Create(ctx, obj); err != nil {
 			return err
@@ -100,15 +101,15 @@ func (s *localStory) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.say("its informers' resumes: %d, lists anew: %d (an API server that restarts may have forgotten its history)",
+	s.Say("its informers' resumes: %d, lists anew: %d (an API server that restarts may have forgotten its history)",
 		configMaps.Resumes+widgets.Resumes, configMaps.Resyncs+widgets.Resyncs)
 	_, reportsNow, unchangedNow := s.journal.counts(s.east.key)
-	if err := s.expect(reportsNow == reports+2 && unchangedNow == unchanged,
+	if err := s.Expect(reportsNow == reports+2 && unchangedNow == unchanged,
 		fmt.Sprintf("the two new objects were told of, and none of the %d that had not changed", objects),
 		fmt.Sprintf("%d reconciliations since the kill", reportsNow-reports)); err != nil {
 		return err
 	}
-	s.table()
+	s.showClusters()
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (s *localStory) tearDown(ctx context.Context) error {
 		"three more users, two of Namespaces and one of ConfigMaps, need one more informer"); err != nil {
 		return err
 	}
-	s.table()
+	s.showClusters()
 	for _, w := range held {
 		w.Release()
 	}
@@ -150,7 +151,7 @@ func (s *localStory) tearDown(ctx context.Context) error {
 		fmt.Sprintf("released, it stays for %s, so that coming back soon costs nothing", linger)); err != nil {
 		return err
 	}
-	_, err := s.await(ctx, linger+patience, "the informer of Namespaces to end", func() error {
+	_, err := s.Await(ctx, linger+story.Patience, "the informer of Namespaces to end", func() error {
 		status, err := s.clusters().Status(s.west.key)
 		if err == nil && status.Informers != 2 {
 			err = fmt.Errorf("%d informers", status.Informers)
@@ -160,12 +161,12 @@ func (s *localStory) tearDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ok("it is gone, %s after the last user; those of the operator run on", brief(time.Since(released)))
+	s.OK("it is gone, %s after the last user; those of the operator run on", story.Brief(time.Since(released)))
 	took, err := s.paint(ctx, s.west, "white")
 	if err != nil {
 		return err
 	}
-	s.ok("an update in west was reconciled %s after it was sent", brief(took))
+	s.OK("an update in west was reconciled %s after it was sent", story.Brief(took))
 	return nil
 }
 
@@ -175,5 +176,5 @@ func (s *localStory) countInformers(want int, expected string) error {
 	if err != nil {
 		return err
 	}
-	return s.expect(status.Informers == want, expected, fmt.Sprintf("%d informers in west", status.Informers))
+	return s.Expect(status.Informers == want, expected, fmt.Sprintf("%d informers in west", status.Informers))
 }
