@@ -203,6 +203,10 @@ func (cc *ClusterCache) forget(c *cluster) {
 	back := c.conn.View().Phase != phase.Gone // wanted again since forget was decided
 	if cc.clusters.byKey[c.key] != c || back || c.pinned.Load() {
 		cc.clusters.mu.Unlock()
+
+		if back {
+			c.letGo() // its last want may have been released before it was back
+		}
 		return
 	}
 	kept, ok := c.wants.CloseIfEmpty()

@@ -59,13 +59,25 @@ func (w *Watch) GVK() schema.GroupVersionKind { return w.want.GVK }
 
 // Release gives up the reference. It is idempotent and does not wait. The last
 // release of a kind stops its informer, after a delay
-// (Options.Informers.Linger) in which taking it again costs nothing.
-func (w *Watch) Release() {
+// (Options.Informers.Linger) in which taking it again costs nothing. The
+// cluster stays known; see ReleaseCluster.
+func (w *Watch) Release() { w.once.Do(w.release) }
+
+// ReleaseCluster is Release, and then gives up the cluster, unless something
+// else needs it: it disconnects and forgets the cluster if that is not engaged,
+// has no other watch, and is not listed by the resolver while Options.Discover
+// is set.
+func (w *Watch) ReleaseCluster() {
 	w.once.Do(func() {
-		close(w.released)
-		w.stopRegistrations()
-		w.c.wants.Release(w.want)
+		w.release()
+		w.c.leave()
 	})
+}
+
+func (w *Watch) release() {
+	close(w.released)
+	w.stopRegistrations()
+	w.c.wants.Release(w.want)
 }
 
 // drop is Release for a watch that was kept long enough: the informer does not

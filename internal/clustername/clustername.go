@@ -36,6 +36,20 @@ func Of(key types.NamespacedName) string {
 	return escape(key.Namespace, true) + "/" + name
 }
 
+// Parse returns the cluster of a name. It is the inverse of [Of]; the result is
+// false for a text that no cluster has as its name.
+func Parse(name string) (types.NamespacedName, bool) {
+	if name == hub {
+		return types.NamespacedName{}, true
+	}
+	namespace, rest, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, rest = "", name
+	}
+	key := types.NamespacedName{Namespace: unescape(namespace), Name: unescape(rest)}
+	return key, Of(key) == name
+}
+
 // Compare orders keys by namespace and name.
 func Compare(a, b types.NamespacedName) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -59,9 +73,28 @@ func escape(text string, slash bool) string {
 		if plain(r, size) {
 			out.WriteString(text[i : i+size])
 		} else {
-			fmt.Fprintf(&out, "%%%X", []byte(text[i:i+size]))
+			for _, b := range []byte(text[i : i+size]) {
+				fmt.Fprintf(&out, "%%%02X", b)
+			}
 		}
 		i += size
+	}
+
+	return out.String()
+}
+
+// unescape undoes escape. It leaves percent signs that escape does not write.
+func unescape(text string) string {
+	var out strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			if code, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+				out.WriteByte(byte(code))
+				i += 2
+				continue
+			}
+		}
+		out.WriteByte(text[i])
 	}
 
 	return out.String()

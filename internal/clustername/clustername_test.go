@@ -27,6 +27,8 @@ func TestNamesReadAsUsual(t *testing.T) {
 		"a/b/c":   {Namespace: "a", Name: "b/c"},
 		"50%25":   {Name: "50%"},
 		"%FFx%0A": {Name: "\xffx\n"},
+		"%C2%85":  {Name: "\u0085"},
+		"%C285":   {Name: "\xc285"},
 	} {
 		require.Equal(t, want, clustername.Of(key))
 	}
@@ -57,7 +59,17 @@ func TestNamesNeverCollide(t *testing.T) {
 				require.Failf(t, "collision", "%q and %q are %q", other, key, text)
 			}
 			seen[text] = key
+			back, ok := clustername.Parse(text)
+			require.True(t, ok, text)
+			require.Equal(t, key, back)
 			require.True(t, utf8.ValidString(text))
 		}
+	}
+}
+
+func TestParseRefusesWhatIsNoName(t *testing.T) {
+	for _, text := range []string{"", "/", "/a", "%", "%2f/a", "a\nb", "%41"} {
+		_, ok := clustername.Parse(text)
+		require.False(t, ok, text)
 	}
 }
