@@ -15,6 +15,8 @@
 //     Secrets of the common conventions, files, and more.
 //   - clustercache/multicluster adapts the clusters to controller-runtime's
 //     cluster.Cluster, and to multicluster-runtime.
+//   - clustercache/watchset watches what a list says, which may change at any
+//     time.
 //   - clustercache/sharding lets the replicas of an operator share the
 //     clusters.
 //   - clustercache/clustercachetest has fake clusters for tests of operators.

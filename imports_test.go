@@ -70,6 +70,11 @@ var allowed = map[string][]string{
 		"clustercache/ownership", "clustercache/sharding/internal/protocol",
 		"internal/callback",
 	},
+	"clustercache/watchset": {
+		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset",
+		"informerpool",
+		"internal/clustername", "internal/goroutine", "internal/timetable",
+	},
 	"examples/internal/fleet": {"examples/internal/story", "internal/testenv"},
 	"gc":                      {"internal/defaults", "internal/timetable"},
 	"informerpool": {

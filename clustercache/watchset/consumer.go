@@ -1,0 +1,343 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"context"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/goroutine"
+)
+
+// consumer delivers the events of all entries to one handler: that of the
+// Options, or that of a Source.
+//
+//	Watch of an entry ──► feed ──► stream ──► queue ──► handler
+//	                      of each entry       of all entries
+type consumer struct {
+	set    *Set
+	name   string // of the handler, in errors
+	handle func(context.Context, Event) error
+	status func(Status) // nil if nothing is to be notified
+	queue  *queue[item]
+	ctx    context.Context //nolint:containedctx // ended by stop
+	cancel context.CancelFunc
+
+	mu struct { // taken before the locks of the queue and of the set
+		sync.Mutex
+
+		streams map[streamKey]*stream
+		// reported is the last delivered status of each entry; the zero value
+		// if there is none.
+		reported map[string]report
+		calls    map[*call]struct{}  // those under way
+		callers  map[uint64]struct{} // the goroutines of these calls
+		stopped  bool
+	}
+}
+
+// call is a call of the handler.
+type call struct {
+	streamKey
+
+	returned chan struct{} // closed when the handler has returned
+}
+
+// item is an object of a stream or, without a name, the status of an entry.
+type item struct {
+	streamKey
+
+	object client.ObjectKey
+}
+
+func newConsumer(s *Set, name string, workers int) *consumer {
+	c := &consumer{set: s, name: name}
+	c.queue = newQueue(workers, s.options.MinBackoff, s.options.MaxBackoff, c.work)
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	c.mu.streams = map[streamKey]*stream{}
+	c.mu.reported = map[string]report{}
+	c.mu.calls, c.mu.callers = map[*call]struct{}{}, map[uint64]struct{}{}
+	return c
+}
+
+// feed receives the events of one watch of one entry. It implements
+// informerpool.ReplayHandler.
+type feed struct {
+	consumer *consumer
+	stream   *stream
+	target   target
+	entry    *entry
+
+	registration *clustercache.Registration // protected by the consumer's lock
+}
+
+// Handle implements informerpool.Handler.
+func (f *feed) Handle(e informerpool.Event) {
+	key := client.ObjectKeyFromObject(e.Object())
+	c := f.consumer
+	if c.handle == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if f.stream.feed == f && f.stream.apply(key, e) {
+		c.queue.add(item{f.stream.streamKey, key})
+	}
+	if c.mu.reported[f.entry.name].state != Synced {
+		c.notify(f.entry.name)
+	}
+}
+
+// Replayed implements informerpool.ReplayHandler.
+func (f *feed) Replayed(informerpool.Key) {
+	f.consumer.change(f.stream, func(st *stream) []client.ObjectKey {
+		if st.feed != f {
+			return nil
+		}
+		return st.sweep(f.target)
+	})
+	f.consumer.notify(f.entry.name)
+}
+
+// change changes a stream, and queues the objects that f returns.
+func (c *consumer) change(st *stream, f func(*stream) []client.ObjectKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changeLocked(st, f)
+}
+
+func (c *consumer) changeLocked(st *stream, f func(*stream) []client.ObjectKey) {
+	for _, o := range f(st) {
+		c.queue.add(item{st.streamKey, o})
+	}
+	if st.drained() && c.mu.streams[st.streamKey] == st {
+		delete(c.mu.streams, st.streamKey)
+	}
+}
+
+// begin makes the streams of entries, and returns the feeds that are to be
+// connected to the entries' watches.
+func (c *consumer) begin(entries ...*entry) []*feed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	feeds := make([]*feed, 0, len(entries))
+	for _, e := range entries {
+		key := e.streamKey()
+		st := c.mu.streams[key]
+		if st == nil {
+			st = newStream(key, c.set.options.DeliverLeft)
+			c.mu.streams[key] = st
+		}
+		f := &feed{
+			consumer: c,
+			stream:   st,
+			target:   e.target,
+			entry:    e,
+		}
+		st.begin(c.ctx, f)
+		c.mu.reported[e.name] = report{}
+		feeds = append(feeds, f)
+	}
+
+	return feeds
+}
+
+// end ends the streams of entries. It returns the calls of the handler for them
+// that are under way. gone are the names that no entry has any more.
+func (c *consumer) end(entries []*entry, gone []string) []*call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	ended := map[streamKey]bool{}
+	for _, e := range entries {
+		ended[e.streamKey()] = true
+		if st := c.mu.streams[e.streamKey()]; st != nil {
+			c.changeLocked(st, (*stream).end)
+		}
+	}
+	for _, name := range gone {
+		ended[streamKey{entry: name}] = true
+		delete(c.mu.reported, name)
+	}
+	var calls []*call
+	for under := range c.mu.calls {
+		if ended[under.streamKey] {
+			calls = append(calls, under)
+		}
+	}
+
+	return calls
+}
+
+// evict is called when a cluster is gone. Feeds that have delivered their
+// objects receive the deletes themselves.
+func (c *consumer) evict(cluster client.ObjectKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	for _, st := range c.mu.streams {
+		if st.cluster == cluster && st.feed != nil {
+			c.changeLocked(st, (*stream).evict)
+		}
+	}
+}
+
+// notify has the status of an entry delivered if it has changed.
+func (c *consumer) notify(name string) {
+	if c.status != nil {
+		c.queue.add(item{streamKey: streamKey{entry: name}})
+	}
+}
+
+// work calls the handler with what is next of an item.
+func (c *consumer) work(it item) error {
+	if it.object.Name == "" {
+		c.report(it.streamKey)
+		return nil
+	}
+	c.mu.Lock()
+	st := c.mu.streams[it.streamKey]
+	if st == nil || c.mu.stopped {
+		c.mu.Unlock()
+		return nil
+	}
+	e, p := st.next(it.object)
+	if p == nil {
+		c.changeLocked(st, func(*stream) []client.ObjectKey { return nil }) // it may be drained
+		c.mu.Unlock()
+		return nil
+	}
+	ctx := st.ctx
+	if st.feed == nil {
+		ctx = c.ctx // that of the entry has ended
+	}
+	under := c.beginCallLocked(it.streamKey)
+	c.mu.Unlock()
+
+	err := c.call(under, func() error { return c.handle(ctx, e) }, "object", it.object.String())
+	if err != nil && ctx.Err() == nil {
+		c.set.log.Error(err, "Event was not handled; it is delivered again", "entry", it.entry,
+			"cluster", clustername.Of(it.cluster), "kind", it.gvk.Kind, "object", it.object.String(),
+			"attempt", e.Attempt+1)
+	}
+
+	c.change(st, func(st *stream) []client.ObjectKey {
+		if !st.settle(it.object, e, p, err) || err != nil {
+			return nil
+		}
+		return []client.ObjectKey{it.object}
+	})
+	return err
+}
+
+// report notifies of the status of an entry, if that has changed.
+func (c *consumer) report(key streamKey) {
+	e := c.set.entry(key.entry)
+	if e == nil {
+		return
+	}
+	now := c.set.statusOf(e)
+	c.mu.Lock()
+	before, exists := c.mu.reported[key.entry]
+	replaced := c.set.entry(key.entry) != e // then it is notified of
+	if !exists || replaced || c.mu.stopped || before == now.report() {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.reported[key.entry] = now.report()
+	under := c.beginCallLocked(key)
+	c.mu.Unlock()
+
+	// A panic is logged, and loses only this status.
+	_ = c.call(under, func() error { c.status(now); return nil }, "state", string(now.State))
+}
+
+func (c *consumer) beginCallLocked(key streamKey) *call {
+	under := &call{streamKey: key, returned: make(chan struct{})}
+	c.mu.calls[under] = struct{}{}
+	return under
+}
+
+// call calls a function of the user, and recovers from its panic.
+func (c *consumer) call(under *call, f func() error, keysAndValues ...any) error {
+	err := c.set.cc.Protect(c.name, func() error {
+		defer c.called()()
+		return f()
+	}, append(keysAndValues, "entry", under.entry, "cluster", clustername.Of(under.cluster))...)
+
+	c.mu.Lock()
+	delete(c.mu.calls, under)
+	c.mu.Unlock()
+	close(under.returned)
+
+	return err
+}
+
+// called records that the goroutine is in a call of the handler, until the
+// returned function is called.
+func (c *consumer) called() func() {
+	id := goroutine.ID()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.callers[id] = struct{}{}
+
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.mu.callers, id)
+	}
+}
+
+// calls reports whether the calling goroutine is in a call of the handler.
+func (c *consumer) calls() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, in := c.mu.callers[goroutine.ID()]
+	return in
+}
+
+// connect connects feeds to the watches of their entries.
+func (c *consumer) connect(feeds []*feed) {
+	for _, f := range feeds {
+		r, err := f.entry.watch.AddEventHandler(f)
+		if err != nil {
+			continue // the set or the ClusterCache has ended
+		}
+		c.mu.Lock()
+		stopped := c.mu.stopped
+		f.registration = r
+		c.mu.Unlock()
+
+		if stopped {
+			r.Release()
+		}
+	}
+}
+
+// stop ends the delivery. It is idempotent and does not wait.
+func (c *consumer) stop() {
+	c.cancel()
+	c.queue.stop()
+	var registrations []*clustercache.Registration
+	c.mu.Lock()
+	c.mu.stopped = true
+	for _, st := range c.mu.streams {
+		if st.feed != nil && st.feed.registration != nil {
+			registrations = append(registrations, st.feed.registration)
+		}
+	}
+	clear(c.mu.streams)
+	c.mu.Unlock()
+
+	for _, r := range registrations {
+		r.Release()
+	}
+}
