@@ -101,7 +101,8 @@ func TestOnStatusMayReplace(t *testing.T) {
 			},
 		})
 		f.replace(s, entries{"first": of("a", "")})
-		require.Equal(t, []string{"first a/one Added initial", "second b/one Added initial"}, r.take())
+		require.Contains(t, r.take(), "second b/one Added initial")
+		require.Len(t, s.Statuses(), 1)
 	})
 }
 
