@@ -81,13 +81,10 @@ type feed struct {
 func (f *feed) Handle(e informerpool.Event) {
 	key := client.ObjectKeyFromObject(e.Object())
 	c := f.consumer
-	if c.handle == nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	if f.stream.feed == f && f.stream.apply(key, e) {
+	if c.handle != nil && f.stream.feed == f && f.stream.apply(key, e) {
 		c.queue.add(item{f.stream.streamKey, key})
 	}
 	if c.mu.reported[f.entry.name].state != Synced {
@@ -128,6 +125,9 @@ func (c *consumer) begin(entries ...*entry) []*feed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
+	if c.mu.stopped {
+		return nil
+	}
 	feeds := make([]*feed, 0, len(entries))
 	for _, e := range entries {
 		key := e.streamKey()

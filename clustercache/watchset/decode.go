@@ -120,7 +120,7 @@ func readEntry(n *yaml.Node) (Entry, error) {
 	}
 	given := map[string]int{} // the line of each field
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		field, value := n.Content[i].Value, n.Content[i+1]
+		field, value := resolved(n.Content[i]).Value, n.Content[i+1]
 		line := n.Content[i].Line
 		if _, twice := given[field]; twice {
 			return e, &EntryError{Field: field, Line: line, Err: errTwice}

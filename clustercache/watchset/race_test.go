@@ -127,6 +127,26 @@ func TestCloseWaitsForTheHandler(t *testing.T) {
 	})
 }
 
+func TestCloseAfterStopWaitsForTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, configMap("one"))
+		s := f.newSet(watchset.Options{Handle: dawdle})
+		f.replace(s, entries{"e": of("a", "")})
+		began := time.Now()
+		s.Stop()
+		require.Zero(t, time.Since(began))
+		require.NoError(t, s.Close(t.Context()))
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// dawdle is a handler that returns a second after its context has ended.
+func dawdle(ctx context.Context, _ watchset.Event) error {
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	return nil
+}
+
 // The end of the ClusterCache ends a set that is not stopped.
 func TestSetEndsWithTheClusterCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

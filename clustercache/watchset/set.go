@@ -79,7 +79,7 @@ type Set struct {
 		sync.Mutex
 
 		entries   map[string]*entry
-		consumers map[*consumer]struct{}
+		consumers map[*consumer]struct{} // also those that have ended, until their last call returns
 		stopped   bool
 	}
 }
@@ -355,30 +355,25 @@ func (s *Set) followClusters() {
 // context ends. It is idempotent and does not wait.
 func (s *Set) Stop() {
 	s.mu.Lock()
-	stopped, entries, consumers := s.mu.stopped, s.mu.entries, s.mu.consumers
-	s.mu.stopped = true
-	s.mu.entries, s.mu.consumers = map[string]*entry{}, map[*consumer]struct{}{}
+	entries := s.mu.entries
+	s.mu.stopped, s.mu.entries = true, nil
 	s.mu.Unlock()
 
-	if stopped {
-		return
-	}
 	s.cancel()
-	for c := range consumers {
+	for _, c := range s.all() {
 		c.stop()
 	}
 	release(slices.Collect(maps.Values(entries)))
 }
 
-// Close is Stop, and then waits until no handler is being called, or until ctx
-// ends. It does not wait if a handler calls it.
+// Close is Stop, and then waits until no handler, and no mapping of a [Source],
+// is being called, or until ctx ends. It does not wait if one of them calls it.
 func (s *Set) Close(ctx context.Context) error {
-	within, consumers := s.inHandler(), s.all()
 	s.Stop()
-	if within {
+	if s.inHandler() {
 		return nil
 	}
-	for _, c := range consumers {
+	for _, c := range s.all() {
 		if err := c.queue.wait(ctx); err != nil {
 			return err
 		}

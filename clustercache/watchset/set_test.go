@@ -202,6 +202,17 @@ func TestObjectsOfAChangedEntryLeaveWithTheirCluster(t *testing.T) {
 	})
 }
 
+func TestOnStatusNeedsNoHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, st := newFleet(t, configMap("one")), &statuses{}
+		s := f.newSet(watchset.Options{OnStatus: st.record})
+		require.NoError(t, f.cc.Engage(f.a.Key()), "events of the cluster must be over")
+		synctest.Wait()
+		f.replace(s, entries{"e": of("a", "")})
+		require.Equal(t, "e Pending, e Synced", st.take())
+	})
+}
+
 func TestFailedObjectIsTriedAgainInItsNewestState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, r := newFleet(t, configMap("bad"), configMap("good")), &recorder{}
@@ -262,6 +273,31 @@ func TestAddedThatFailedIsDeliveredAsDeleted(t *testing.T) {
 		f.remove(f.a, configMap("one"))
 		require.Equal(t, []string{"e a/one Deleted"}, r.take(), "the handler may have done half of it")
 		time.Sleep(time.Hour)
+		require.Empty(t, r.take())
+	})
+}
+
+// The handler may have done half of what leaving requires.
+func TestObjectThatReturnsAfterItsLeavingFailedIsDeliveredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newFleet(t, configMap("one")), &recorder{}
+		r.fail = func(e watchset.Event) error {
+			if e.Left {
+				return errors.New("not now")
+			}
+			return nil
+		}
+		s := f.newSet(watchset.Options{
+			Handle:      r.handle,
+			DeliverLeft: true,
+			MinBackoff:  time.Hour,
+		})
+		f.replace(s, entries{"e": of("a", "")})
+		f.replace(s, nil)
+		require.Equal(t, []string{"e a/one Added initial", "e a/one Deleted left"}, r.take())
+		f.replace(s, entries{"e": of("a", "")})
+		require.Equal(t, []string{"e a/one Updated"}, r.take())
+		time.Sleep(24 * time.Hour)
 		require.Empty(t, r.take())
 	})
 }

@@ -64,16 +64,18 @@ func (s *Set) attach(ctx context.Context, c *consumer) error {
 	s.mu.Unlock()
 
 	c.connect(c.begin(entries...))
-	context.AfterFunc(ctx, func() { s.detach(c) })
+	context.AfterFunc(ctx, func() { s.detach(c) }) // ends with the last call of the handler
 
 	return nil
 }
 
-// detach ends a consumer.
+// detach ends a consumer, and forgets it after its last call: until then,
+// Replace and Close wait for that.
 func (s *Set) detach(c *consumer) {
-	s.mu.Lock()
-	delete(s.mu.consumers, c)
-	s.mu.Unlock()
-
 	c.stop()
+	c.queue.running.Wait()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.consumers, c)
 }

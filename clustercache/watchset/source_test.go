@@ -91,3 +91,54 @@ func TestSourceMapsAgainAfterAPanic(t *testing.T) {
 		require.Equal(t, []request{"e a/one Added initial"}, drain(q))
 	})
 }
+
+// The controller of a Source may have ended while its mapping is being called.
+func TestCloseAndReplaceWaitForAMappingWhoseControllerEnded(t *testing.T) {
+	for _, end := range []func(*watchset.Set) error{
+		func(s *watchset.Set) error { return s.Close(context.Background()) },
+		func(s *watchset.Set) error {
+			_, err := s.Replace(context.Background(), nil)
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, configMap("one"), configMap("two"))
+			s := f.newSet(watchset.Options{})
+			f.replace(s, entries{"e": of("a", "")})
+			calls := 0
+			controller, cancel := context.WithCancel(t.Context())
+			src := watchset.Source(s, func(ctx context.Context, e watchset.Event) []request {
+				calls++
+				_ = dawdle(ctx, e)
+				return nil
+			})
+			require.NoError(t, src.Start(controller, fleettest.QueueOf[request](t)))
+			synctest.Wait()
+			began := time.Now()
+			cancel()
+			synctest.Wait()
+			require.NoError(t, end(s))
+			require.Equal(t, time.Second, time.Since(began))
+			require.Equal(t, 1, calls, "no call begins any more")
+		})
+	}
+}
+
+func TestMappingMayCloseAfterItsControllerEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, configMap("one"))
+		s := f.newSet(watchset.Options{})
+		controller, cancel := context.WithCancel(t.Context())
+		src := watchset.Source(s, func(ctx context.Context, _ watchset.Event) []request {
+			<-ctx.Done()
+			require.NoError(t, s.Close(context.Background()))
+			return nil
+		})
+		require.NoError(t, src.Start(controller, fleettest.QueueOf[request](t)))
+		f.replace(s, entries{"e": of("a", "")})
+		cancel()
+		synctest.Wait()
+		_, err := s.Replace(t.Context(), nil)
+		require.ErrorIs(t, err, clustercache.ErrClosed)
+	})
+}

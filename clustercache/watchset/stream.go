@@ -221,7 +221,7 @@ func (st *stream) next(key client.ObjectKey) (Event, *change) {
 	}
 	switch {
 	case p.current == nil && received == nil, // the handler has never seen it
-		p.current != nil && accepted != nil && p.offered == nil && sameState(p.current, accepted): // undone
+		p.current != nil && accepted != nil && p.attempts == 0 && sameState(p.current, accepted): // undone
 		delete(st.pending, key)
 		return Event{}, nil
 	case p.current == nil:
