@@ -182,17 +182,19 @@ var (
 // repository.
 func TestLinksLeadSomewhere(t *testing.T) {
 	for page, dir := range map[string]string{
-		"README.md":                "",
-		"docs/GUARANTEES.md":       "docs/",
-		"docs/metrics.md":          "docs/",
-		"docs/runbook.md":          "docs/",
-		"docs/migrating.md":        "docs/",
-		"docs/testing.md":          "docs/",
-		"examples/adopt/README.md": "examples/adopt/",
-		"CHANGELOG.md":             "",
-		"SECURITY.md":              "",
-		"CONTRIBUTING.md":          "",
-		"docs/architecture.md":     "docs/",
+		"README.md":                  "",
+		"docs/GUARANTEES.md":         "docs/",
+		"docs/metrics.md":            "docs/",
+		"docs/runbook.md":            "docs/",
+		"docs/migrating.md":          "docs/",
+		"docs/sharding.md":           "docs/",
+		"docs/testing.md":            "docs/",
+		"examples/adopt/README.md":   "examples/adopt/",
+		"examples/sharded/README.md": "examples/sharded/",
+		"CHANGELOG.md":               "",
+		"SECURITY.md":                "",
+		"CONTRIBUTING.md":            "",
+		"docs/architecture.md":       "docs/",
 	} {
 		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
 			if strings.Contains(l[1], "://") {
