@@ -23,9 +23,9 @@ const module = "github.com/fleetcache/fleetcache/"
 // production code. A package that is not here may import none.
 var allowed = map[string][]string{
 	"clustercache": {
-		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/liveclient",
-		"clustercache/internal/phase", "clustercache/internal/tenure", "clustercache/internal/watchset",
-		"clustercache/ownership", "clustercache/resolver",
+		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/levels",
+		"clustercache/internal/liveclient", "clustercache/internal/phase", "clustercache/internal/tenure",
+		"clustercache/internal/watchset", "clustercache/ownership", "clustercache/resolver",
 		"gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",

@@ -190,6 +190,9 @@ func (c *cluster) PhaseChanged(alone bool) {
 	}
 }
 
+// ReasonChanged notifies the owners that declared something.
+func (c *cluster) ReasonChanged() { c.cc.declared.clusterChanged(c.key) }
+
 // Evicted drops the cached objects.
 func (c *cluster) Evicted() {
 	c.cc.pool.Evict(c.key)
@@ -220,7 +223,10 @@ func (c *cluster) NoAccess() {
 // Gone forgets the cluster.
 func (c *cluster) Gone() { c.cc.spawn(func() { c.cc.forget(c) }) }
 
-func (c *cluster) emit(t ClusterEventType) { c.cc.events.publish(c.event(t)) }
+func (c *cluster) emit(t ClusterEventType) {
+	defer c.cc.declared.clusterChanged(c.key)
+	c.cc.events.publish(c.event(t))
+}
 
 // event returns an event with the cluster's state.
 func (c *cluster) event(t ClusterEventType) ClusterEvent {
@@ -252,6 +258,9 @@ func newWants(c *cluster) *watchset.Set {
 		IdleTimeout:    o.IdleTimeout,
 		Connected:      func() bool { return c.conn.View().Connected },
 		Epoch:          func() informerpool.Epoch { return c.conn.View().Epoch },
+		StaleAfter:     o.StaleAfter,
+		Observed:       c.cc.observed,
+		OnChanged:      func(id watchset.Selection, reads bool) { c.cc.watchChanged(keyOf(c.key, id), reads) },
 		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
 			c.cc.addIndexes(c, lease, gvk)
 		},

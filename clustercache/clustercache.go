@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
+	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -45,6 +46,7 @@ type ClusterCache struct {
 	tenure      *tenure.Tenure // nil without Options.Sharding
 	clusters    clusters
 	subscribed  subscribed
+	watchEvents levels.Hub[WatchKey] // the watches that changed
 }
 
 // clusters are the known clusters.
@@ -100,6 +102,7 @@ func New(o Options) (*ClusterCache, error) {
 		informers.OnPanic = cc.countPanic
 	}
 	informers.OnFailed = cc.informerFailed
+	informers.OnChanged = cc.informerChanged
 	if cc.pool, err = informerpool.New(informers); err != nil {
 		cancel(err)
 		return nil, &OptionError{Field: "Informers", Err: err}

@@ -46,6 +46,7 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	change, err := cc.declared.collector.Declare(ctx, owner, uses...)
 	bad = append(bad, cc.declareErrors(owner, err)...)
 	sortKeys(change.Removed)
+	cc.declared.joined(owner, change.Added)
 
 	return Declaration{
 		Added: change.Added, Removed: change.Removed, Synced: len(bad) == 0 && cc.declared.synced(uses),

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
@@ -64,6 +65,53 @@ func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, 
 	}
 
 	return out, nil
+}
+
+// Serving returns nil if a cluster is connected, and the cache answers reads of
+// each of the kinds: each is watched, and all of its watches have synced and
+// are trusted. It does no I/O. The error joins a [*ClusterError] for the
+// cluster, or for each kind, with the cause; [IsWaiting] and [ReasonOf] classify
+// it. Without kinds only the connection counts.
+func (cc *ClusterCache) Serving(cluster client.ObjectKey, kinds ...client.Object) error {
+	fail := func(gvk schema.GroupVersionKind, err error) error {
+		return &ClusterError{
+			Cluster: cluster,
+			GVK:     gvk,
+			Op:      "serve",
+			Err:     err,
+		}
+	}
+	r := &reader{cc: cc, key: cluster}
+	c, err := r.cluster(context.Background(), &readOptions{}, watchset.Selection{})
+	if err == nil {
+		err = c.conn.OtherCluster()
+	}
+	if err != nil {
+		return fail(schema.GroupVersionKind{}, err)
+	}
+
+	var errs []error
+	for _, kind := range kinds {
+		id, err := cc.selection(kind, nil)
+		watched := false
+		for _, w := range c.wants.All() {
+			if err != nil || w.GVK != id.GVK {
+				continue
+			}
+			watched = true
+			if synced, why := c.standing(w); !synced {
+				err = why
+			}
+		}
+		if err == nil && !watched {
+			err = ErrNotWatched
+		}
+		if err != nil {
+			errs = append(errs, fail(id.GVK, err))
+		}
+	}
+
+	return errors.Join(errs...)
 }
 
 // Usage returns a snapshot of all watches and of their users. It does no I/O.

@@ -170,6 +170,27 @@ func (cc *ClusterCache) rolledBack(key informerpool.Key) {
 	}
 }
 
+// informerChanged is called with the changes of informers.
+func (cc *ClusterCache) informerChanged(key informerpool.Key, reads bool) {
+	if c := cc.find(key.Cluster); c != nil {
+		c.wants.InformerChanged(key, reads)
+	}
+	if notify := cc.options.Informers.OnChanged; notify != nil {
+		notify(key, reads)
+	}
+}
+
+// observed reports whether changes of watches are of interest.
+func (cc *ClusterCache) observed() bool { return cc.watchEvents.Any() || cc.declared.events.Any() }
+
+// watchChanged is called with every change of a watch. It does not block.
+func (cc *ClusterCache) watchChanged(key WatchKey, reads bool) {
+	cc.watchEvents.Publish(key)
+	if reads && cc.declared.events.Any() {
+		cc.declared.events.Publish(cc.declared.collector.Owners(key)...)
+	}
+}
+
 // Subscribe returns a subscription to the events of the objects that a
 // selection selects. It does no I/O, and nothing is delivered before Start. The
 // first events are those of the objects that exist, marked as Initial. While
@@ -215,6 +236,51 @@ func (cc *ClusterCache) SubscribeClusters(
 		return nil, ErrClosed
 	}
 	return &Subscription{newClusterSubscription(cc, handler, silentFor)}, nil
+}
+
+// SubscribeWatches returns a subscription to the changes of watches: the kind
+// was found or is not served, the first list is complete, the server refuses,
+// the stream broke, is too old to be trusted, or has healed. It does no I/O,
+// and nothing is delivered before Start. The first events are the states of all
+// watches, marked as Initial. Changes of a watch are merged while the handler
+// is busy or the subscription is paused; the last one is always delivered. A
+// panic of the handler is logged, counted by Failures, and loses only the
+// event. The error is an [*OptionError], or [ErrClosed].
+func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscription, error) {
+	if handler == nil {
+		return nil, &OptionError{Field: "handler", Err: errNilCallback}
+	}
+	if cc.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	return &Subscription{newWatchSubscription(cc, handler)}, nil
+}
+
+// SubscribeOwners returns a subscription to the owners of declarations whose
+// reads may be answered differently now. An event follows
+//   - every change of an object that a declared target covers;
+//   - every change of a declared watch that concerns its reads: it has synced,
+//     is refused, is too old to be trusted, or has healed;
+//   - every change of the phase, or of its reason, of a cluster of a target.
+//
+// So an owner that runs for each event, declares what it needs and reads it,
+// never stays behind what a read would return, without polling. An owner that
+// joins a watch which others already use is delivered once, too, since it may
+// have read before it declared. Events of an owner are merged until they are
+// delivered. It costs as many steps as owners are concerned.
+//
+// It does no I/O, and nothing is delivered before Start. The first events are
+// all owners, marked as Initial. A panic of the handler is logged, counted by
+// Failures, and loses only the event. The error is an [*OptionError], or
+// [ErrClosed].
+func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (*Subscription, error) {
+	if handler == nil {
+		return nil, &OptionError{Field: "handler", Err: errNilCallback}
+	}
+	if cc.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	return &Subscription{newOwnerSubscription(cc, handler)}, nil
 }
 
 // ObjectEvents yields an event for every object that exists, marked as Initial,

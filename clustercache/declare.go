@@ -6,13 +6,16 @@ package clustercache
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/gc"
+	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // Target is something that an owner needs: all objects of a kind in a cluster,
@@ -82,13 +85,20 @@ type Swept struct {
 type declared struct {
 	cc        *ClusterCache
 	collector *gc.Collector[Owner, WatchKey]
+	events    levels.Hub[Owner] // the owners whose reads may be answered differently
 
-	mu      sync.Mutex // protects watches; nothing else is locked under it
-	watches map[WatchKey]*Watch
+	mu struct { // nothing else is locked under it
+		sync.Mutex
+
+		watches   map[client.ObjectKey]map[WatchKey]*Watch // by cluster
+		listeners map[*informerpool.Subscription]struct{}  // of all of them
+	}
 }
 
 func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
-	d := &declared{cc: cc, watches: map[WatchKey]*Watch{}}
+	d := &declared{cc: cc}
+	d.mu.watches = map[client.ObjectKey]map[WatchKey]*Watch{}
+	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
 	var err error
 	d.collector, err = gc.New(gc.Options[Owner, WatchKey]{
 		Acquire:     d.acquire,
@@ -113,18 +123,33 @@ func (d *declared) acquire(_ context.Context, key WatchKey) error {
 		return err
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.watches[key] = w
+	if d.mu.watches[key.Cluster] == nil {
+		d.mu.watches[key.Cluster] = map[WatchKey]*Watch{}
+	}
+	d.mu.watches[key.Cluster][key] = w
+	listeners := slices.Collect(maps.Keys(d.mu.listeners))
+	d.mu.Unlock()
+
+	for _, l := range listeners {
+		w.c.wants.Listen(w.want, l)
+	}
 
 	return nil
 }
 
 func (d *declared) release(key WatchKey) {
 	d.mu.Lock()
-	w := d.watches[key]
-	delete(d.watches, key)
+	w := d.mu.watches[key.Cluster][key]
+	delete(d.mu.watches[key.Cluster], key)
+	if len(d.mu.watches[key.Cluster]) == 0 {
+		delete(d.mu.watches, key.Cluster)
+	}
+	listeners := slices.Collect(maps.Keys(d.mu.listeners))
 	d.mu.Unlock()
 
+	for _, l := range listeners {
+		w.unlisten(l)
+	}
 	w.drop()
 }
 
@@ -132,7 +157,76 @@ func (d *declared) release(key WatchKey) {
 func (d *declared) watch(key WatchKey) *Watch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.watches[key]
+	return d.mu.watches[key.Cluster][key]
+}
+
+// all returns the watches of every cluster.
+func (d *declared) all() []*Watch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.allLocked()
+}
+
+func (d *declared) allLocked() []*Watch {
+	var all []*Watch
+	for _, of := range d.mu.watches {
+		all = slices.AppendSeq(all, maps.Values(of))
+	}
+	return all
+}
+
+// listen makes a subscription receive the objects of all declared watches, now
+// and later.
+func (d *declared) listen(sub *informerpool.Subscription) {
+	d.mu.Lock()
+	d.mu.listeners[sub] = struct{}{}
+	all := d.allLocked()
+	d.mu.Unlock()
+
+	for _, w := range all {
+		w.c.wants.Listen(w.want, sub) // twice, if acquire does so as well, does no harm
+	}
+}
+
+// unlisten undoes listen for a subscription that has ended.
+func (d *declared) unlisten(sub *informerpool.Subscription) {
+	d.mu.Lock()
+	delete(d.mu.listeners, sub)
+	all := d.allLocked()
+	d.mu.Unlock()
+
+	for _, w := range all {
+		w.unlisten(sub)
+	}
+}
+
+// clusterChanged notifies the owners that use something in a cluster.
+func (d *declared) clusterChanged(cluster client.ObjectKey) {
+	if !d.events.Any() {
+		return
+	}
+	d.mu.Lock()
+	keys := slices.Collect(maps.Keys(d.mu.watches[cluster]))
+	d.mu.Unlock()
+
+	for _, key := range keys {
+		d.events.Publish(d.collector.Owners(key)...)
+	}
+}
+
+// joined notifies an owner that has begun to use watches, if one of them was in
+// effect before: the owner was not called for what had happened by then, and
+// may have read before it declared.
+func (d *declared) joined(owner Owner, keys []WatchKey) {
+	if !d.events.Any() {
+		return
+	}
+	for _, key := range keys {
+		if w := d.watch(key); w != nil && !w.waits() {
+			d.events.Publish(owner)
+			return
+		}
+	}
 }
 
 // synced reports whether all keys can be read from the cache.

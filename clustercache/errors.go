@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,6 +83,91 @@ var (
 	// answered, such as a login page.
 	ErrNotKubernetes = transport.ErrNotKubernetes
 )
+
+// IsWaiting reports whether an error may end by itself, because a cluster or an
+// informer is not ready: the cluster is not connected ([ErrNotConnected]) or
+// not known ([ErrUnknownCluster]), or the informer has not listed
+// ([ErrNotSynced]). The library keeps trying, and a change is an event: of the
+// cluster, of the watch, and, where the owner declared it, of the owner
+// ([ClusterCache.SubscribeOwners]). So a reconciler that is called for these
+// events records [ReasonOf] the error in a status and need not try again. A
+// refusal of the server is no waiting: the same request fails until a person
+// changes something.
+func IsWaiting(err error) bool {
+	return errors.Is(err, ErrNotConnected) || errors.Is(err, ErrUnknownCluster) || errors.Is(err, ErrNotSynced)
+}
+
+// ownReasons are the reasons of this package's errors. Those of one group are
+// in order: an error may be several of them.
+var ownReasons = []struct {
+	err    error
+	reason string
+}{
+	{ErrNotStarted, "NotStarted"},
+	{ErrConnecting, "Connecting"},
+	{ErrClosed, "Closed"},
+	{ErrReleased, "Released"},
+	{ErrUnknownCluster, "UnknownCluster"},
+	{ErrBudget, "OverBudget"},
+	{ErrNotWatchable, "NotWatchable"},
+	{informerpool.ErrOtherVersion, "NotServed"},
+	{ErrNotWatched, "NotWatched"},
+	{ErrNotSynced, "NotSynced"},
+	{ErrUnsupported, "Unsupported"},
+}
+
+// ReasonOf returns the cause of an error in one word, for the reason of a
+// condition or a label of a metric; the empty string for nil. The words are
+//   - of a cluster that is not connected: Connecting until an attempt has
+//     failed, and then the reasons of [Status]: NoAccess, ClusterNotFound,
+//     BadAccess, Refused, Unauthorized, Unreachable, Timeout, TLS and so on;
+//     NotConnected if none is known; UnknownCluster, NotStarted;
+//   - of a watch: NotServed if the cluster does not serve the kind,
+//     NotWatchable, NotWatched, NotSynced, Stale, OverBudget;
+//   - of a request: Forbidden, Unauthorized, NotFound, Conflict and the other
+//     reasons of API statuses, Throttled, Server, Timeout and so on;
+//   - Closed and Released after the end, Unsupported, and Unknown for any other
+//     error.
+func ReasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	for _, own := range ownReasons {
+		if errors.Is(err, own.err) {
+			return own.reason
+		}
+	}
+	if meta.IsNoMatchError(err) || unserved(err) {
+		return "NotServed"
+	}
+	reason := connection.Reason(err)
+	switch {
+	case reason == string(transport.Forbidden), reason == string(transport.Unauthorized):
+		return reason
+	case errors.Is(err, ErrStale):
+		return "Stale"
+	case reason != string(transport.Unknown):
+		return reason
+	case errors.Is(err, ErrNotConnected):
+		return "NotConnected"
+	}
+	if status := apierrors.ReasonForError(err); status != metav1.StatusReasonUnknown {
+		return string(status)
+	}
+
+	return reason
+}
+
+// unserved reports whether an error is the answer that a resource, and not an
+// object, does not exist.
+func unserved(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || details.Name == ""
+}
 
 // ClusterError names the cluster, and the kind if any, on which an operation
 // failed. Its text holds no credential, and no text from a remote server beyond

@@ -112,12 +112,12 @@ func TestWhatIsReleasedIsForgotten(t *testing.T) {
 		require.NoError(t, err)
 		_, err = cc.Sweep(t.Context())
 		require.NoError(t, err)
-		require.Len(t, cc.declared.watches, 1)
+		require.Len(t, cc.declared.all(), 1)
 	}
 	cc.Drop(owner)
 	_, err = cc.Sweep(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, cc.declared.watches)
+	require.Empty(t, cc.declared.all())
 	owners, resources := cc.declared.collector.Len()
 	require.Zero(t, owners+resources)
 }
@@ -178,4 +178,14 @@ func TestSilenceBeginsAnewWithEachAnswer(t *testing.T) {
 	require.Zero(t, s.advance(v, after, at(2)))
 	require.Equal(t, time.Minute, s.advance(v, after, at(2.5)))
 	require.Equal(t, 2*time.Minute, s.advance(v, after, at(9)))
+}
+
+// NextAttempt returns the time of the next attempt to connect, or zero if none
+// is due. No message may be in handling.
+func (cc *ClusterCache) NextAttempt(key client.ObjectKey) time.Time {
+	c := cc.find(key)
+	if c == nil {
+		return time.Time{}
+	}
+	return c.conn.NextAttempt()
 }

@@ -12,8 +12,10 @@ import (
 )
 
 // Subscription delivers events to one handler, one at a time, from Start until
-// Stop. [ClusterCache.Subscribe] makes one of objects, and
-// [ClusterCache.SubscribeClusters] one of clusters. The sources of
+// Stop. [ClusterCache.Subscribe] makes one of objects,
+// [ClusterCache.SubscribeClusters] one of clusters,
+// [ClusterCache.SubscribeWatches] one of watches, and
+// [ClusterCache.SubscribeOwners] one of owners. The sources of
 // clustercache/controller are built on it. All methods may be called from many
 // goroutines, and none but Close waits.
 //
@@ -68,7 +70,9 @@ func (s *Subscription) Continue() { s.delivery.pause(false) }
 // Trigger delivers an object once more, marked as Resync, if it is cached and
 // selected. A subscription to clusters delivers the events that make up the
 // state of the cluster once more, marked as Initial, unless they are about to
-// be delivered.
+// be delivered. One to watches delivers the state of those of the kind in the
+// cluster, and one to owners the owner of that kind and name, whatever the
+// cluster.
 func (s *Subscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
 	s.delivery.trigger(cluster, gvk, object)
 }

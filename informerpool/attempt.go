@@ -47,6 +47,7 @@ func (i *informer) end() (misled bool) {
 	i.mu.attempt.cancel = nil
 	misled = i.mu.endTrial()
 	i.mu.detach()
+	i.changedLocked()
 	i.mu.Unlock()
 
 	cancel(errAttemptOver)
@@ -85,7 +86,7 @@ func (i *informer) forgetLocked() {
 	i.published.listed.Store(nil)
 	i.mu.attach()
 	i.mu.setState(StateStarting)
-	i.mu.waiters.wake()
+	i.changedLocked()
 	for _, f := range i.mu.attempt.forgotten {
 		f()
 	}
@@ -97,6 +98,7 @@ func (i *informer) forgetLocked() {
 func (i *informer) distrust(found error) {
 	i.mu.Lock()
 	i.mu.doubt = found
+	i.changedLocked()
 	i.mu.Unlock()
 
 	i.doubtful(found)

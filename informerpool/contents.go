@@ -70,6 +70,7 @@ func (i *informer) unknown(change func(*refusals.Set)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	change(&i.mu.refused)
+	i.changedLocked()
 }
 
 // removeNamed is remove for an object of which only the identity is known, or
@@ -79,6 +80,8 @@ func (i *informer) unknown(change func(*refusals.Set)) {
 func (i *informer) removeNamed(id wire.Identity) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+
+	defer i.changedLocked()
 
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	unknown := i.mu.refused.Has(name)
@@ -365,5 +368,5 @@ func (i *informer) syncedLocked(rv string) {
 			ln.catchUpLocked(i.mu.store)
 		}
 	}
-	i.mu.waiters.wake()
+	i.changedLocked()
 }

@@ -185,6 +185,9 @@ func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 	ask = to.informer.takeSeenLocked(from.informer, to.key)
 	l.at.Store(to)
 	from.informer.mu.waiters.wake()
+	if !l.pool.mu.closed {
+		l.pool.notices.add(l.pool, to.key, true)
+	}
 
 	return ask
 }

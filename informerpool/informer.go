@@ -77,6 +77,7 @@ type informer struct {
 		attempt   attempt
 		listeners []*listener
 		waiters   waiters
+		outlook   outlook // as it was last noticed
 	}
 }
 
@@ -140,7 +141,7 @@ func (i *informer) ended() {
 	i.mu.seen.objects = nil
 	i.weighSeenLocked(0)
 	i.chargeLocked()
-	i.mu.waiters.wake()
+	i.changedLocked()
 }
 
 // forgetSource lets the source drop its state for a key, unless the pool has
@@ -163,7 +164,7 @@ func (i *informer) stop(cause error) {
 	if i.mu.state != StateGone {
 		i.mu.setState(StateDying)
 	}
-	i.mu.waiters.wake()
+	i.changedLocked()
 	i.mu.Unlock()
 
 	i.cancel(cause)

@@ -75,6 +75,10 @@ func (l *Lease) rlock() *place {
 // Key returns the canonical key the lease was acquired with, or retargeted to.
 func (l *Lease) Key() Key { return l.at.Load().key }
 
+// ServedBy returns the key of the informer that serves the lease, which may
+// cover more than the lease's own.
+func (l *Lease) ServedBy() Key { return l.informer().key }
+
 // Owner returns the name the lease was acquired for, or the empty string.
 func (l *Lease) Owner() string { return l.owner }
 

@@ -148,6 +148,14 @@ type Options struct {
 	// OnFailed is called after each failed attempt, with the reason. The
 	// informer waits for the call, without holding locks, so it must be quick.
 	OnFailed func(Key, error)
+	// OnChanged is called after the informer of a key has changed its state:
+	// it has synced, was interrupted, refused or healed, or shows another
+	// history. The same goes for the key of a lease that moves to another
+	// informer. reads reports whether reads may be answered differently from
+	// now on, other than by changes of objects. What time alone changes is not
+	// reported; see [Lease.TrustEnds]. No informer waits for the call. Calls
+	// come one at a time, and changes of a key are merged meanwhile.
+	OnChanged func(key Key, reads bool)
 }
 
 // withDefaults returns the options with every zero value replaced, or one error

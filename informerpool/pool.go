@@ -32,7 +32,8 @@ type Pool struct {
 
 	ctx     context.Context //nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
-	running sync.WaitGroup // reflectors, and deliveries of subscriptions
+	running sync.WaitGroup // reflectors, and deliveries of subscriptions and notices
+	notices notices        // for Options.OnChanged
 
 	// mu also protects holders and audits of every informer. It is taken before
 	// an informer's lock.

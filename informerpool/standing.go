@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -114,4 +115,122 @@ func (t *trust) endTrial() (misled bool) {
 	}
 
 	return true
+}
+
+// outlook is what an informer offers to its users, apart from its objects: if
+// it changes, they are notified (Options.OnChanged).
+type outlook struct {
+	reads   readOutlook
+	state   State
+	lastErr string
+}
+
+// readOutlook is the part of it that decides whether, and how, reads are
+// answered.
+type readOutlook struct {
+	synced, unserved, polling bool
+
+	epoch    Epoch
+	history  int
+	refuted  string // why the cache answers no read
+	rejected int64  // objects, whose states became unknown
+	unknown  int
+}
+
+// changedLocked wakes those that wait for a change of the informer, and records
+// a notice of it if there is one.
+func (i *informer) changedLocked() {
+	i.mu.waiters.wake()
+	if i.pool.options.OnChanged == nil || i.mu.state == StateDying || i.mu.state == StateGone {
+		return
+	}
+	now := outlook{
+		reads: readOutlook{
+			synced:   i.mu.synced,
+			unserved: i.mu.unserved,
+			polling:  i.mu.polling,
+			epoch:    i.mu.epoch,
+			history:  i.mu.history,
+			refuted:  errorText(i.refutedLocked()),
+			rejected: i.counts[countRejected].Load(),
+			unknown:  i.mu.refused.Len(),
+		},
+		state:   i.mu.state,
+		lastErr: errorText(i.mu.lastErr),
+	}
+	if now == i.mu.outlook {
+		return
+	}
+	reads := now.reads != i.mu.outlook.reads
+	i.mu.outlook = now
+	i.pool.notices.add(i.pool, i.key, reads) // the reflector is running: only it makes the state Gone
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// notices are the changes that Options.OnChanged has yet to be called with. A
+// goroutine calls it, which exists only while there are any.
+type notices struct {
+	mu sync.Mutex // protects the fields below; nothing else is locked under it
+
+	queue   []Key
+	pending map[Key]bool // whether reads are concerned
+	running bool
+}
+
+// add adds a notice. The pool is not closed, or one of its reflectors is
+// running, and that is so until add returns.
+func (n *notices) add(p *Pool, key Key, reads bool) {
+	if p.options.OnChanged == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.pending == nil {
+		n.pending = map[Key]bool{}
+	}
+	before, queued := n.pending[key]
+	n.pending[key] = before || reads
+	if !queued {
+		n.queue = append(n.queue, key)
+	}
+	if !n.running {
+		n.running = true
+		p.running.Go(func() { n.deliver(p) })
+	}
+}
+
+// deliver calls OnChanged until there is no notice.
+func (n *notices) deliver(p *Pool) {
+	for {
+		key, reads, ok := n.take()
+		if !ok || p.ctx.Err() != nil {
+			return
+		}
+		_ = p.calls.Apart("OnChanged", &key, func() error {
+			p.options.OnChanged(key, reads)
+			return nil
+		})
+	}
+}
+
+func (n *notices) take() (key Key, reads, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if len(n.queue) == 0 {
+		n.queue, n.running = nil, false
+		return Key{}, false, false
+	}
+	key, n.queue = n.queue[0], n.queue[1:]
+	reads = n.pending[key]
+	delete(n.pending, key)
+
+	return key, reads, true
 }

@@ -85,17 +85,9 @@ func refusedError(key Key, why error) error {
 // distrustLocked returns why the store may differ from the server's state for
 // longer than a resume takes, or nil.
 func (i *informer) distrustLocked(grace time.Duration) error {
-	switch {
-	case i.mu.doubt != nil:
-		return i.mu.doubt
-	case i.mu.refused.All() != nil:
-		return refusedError(i.key, i.mu.refused.All())
-	case i.mu.cause != nil:
-		return i.mu.cause
-	case i.mu.rejections > 1:
-		return i.mu.lastErr
+	if err := i.refutedLocked(); err != nil {
+		return err
 	}
-
 	silent := i.silentFor() > max(grace, i.pool.options.StallTimeout)
 	detached := !i.mu.detached.IsZero() && time.Since(i.mu.detached) > grace
 	switch {
@@ -110,6 +102,39 @@ func (i *informer) distrustLocked(grace time.Duration) error {
 	return ErrStalled
 }
 
+// refutedLocked returns why the store is known to differ from the server's
+// state, or cannot be brought up to date, whatever the time; or nil.
+func (i *informer) refutedLocked() error {
+	switch {
+	case i.mu.doubt != nil:
+		return i.mu.doubt
+	case i.mu.refused.All() != nil:
+		return refusedError(i.key, i.mu.refused.All())
+	case i.mu.cause != nil:
+		return i.mu.cause
+	case i.mu.rejections > 1:
+		return i.mu.lastErr
+	}
+	return nil
+}
+
+// TrustEnds returns when [Lease.Trust] will fail if the server gives no further
+// sign of life; a time that has passed if it fails for that reason already.
+// Zero means that it fails for another reason.
+func (l *Lease) TrustEnds(grace time.Duration) time.Time {
+	i := l.rlock().informer
+	defer i.mu.RUnlock()
+
+	if l.readableLocked() != nil || i.refutedLocked() != nil {
+		return time.Time{}
+	}
+	ends := i.pool.clock.At(i.signs.proof.Load()).Add(max(grace, i.pool.options.StallTimeout))
+	if d := i.mu.detached; !d.IsZero() && d.Add(grace).Before(ends) {
+		return d.Add(grace)
+	}
+	return ends
+}
+
 // silentFor returns the time since the server's last sign of life.
 func (i *informer) silentFor() time.Duration {
 	return time.Since(i.pool.clock.At(i.signs.proof.Load()))
@@ -120,7 +145,7 @@ func (i *informer) note(err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.lastErr = err
-	i.mu.waiters.wake()
+	i.changedLocked()
 }
 
 // fail records a failed attempt, and reports whether its error differs from the
@@ -137,7 +162,7 @@ func (i *informer) fail(err error) (changed bool) {
 	if i.mu.synced {
 		i.mu.setState(StateDegraded)
 	}
-	i.mu.waiters.wake()
+	i.changedLocked()
 
 	return changed
 }
@@ -150,7 +175,7 @@ func (i *informer) polled() {
 
 	i.mu.polling = true
 	i.mu.attach()
-	i.mu.waiters.wake()
+	i.changedLocked()
 }
 
 // accepted records that the server has accepted a watch from a version.
@@ -205,7 +230,7 @@ func (i *informer) advanceLocked(rv string) (ask bool) {
 	i.mu.setState(StateSynced)
 	i.mu.attach()
 	ask = i.settleSeenLocked()
-	i.mu.waiters.wake()
+	i.changedLocked()
 
 	return ask
 }

@@ -6,11 +6,11 @@
 // objects and clusters, the functions that map them to requests, and
 // [PerCluster], which lets a reconciler of one cluster work in all.
 //
-//	ClusterCache.Subscribe         ClusterCache.SubscribeClusters
-//	        | ObjectEvent                  | ClusterEvent
-//	   ObjectSource                  ClusterSource      Trigger, Pause, Stop, ...
-//	        |                              |
-//	        +------ mapping function ------+            EnqueueObject, ...
+//	ClusterCache.Subscribe   .SubscribeClusters   .SubscribeOwners
+//	       | ObjectEvent         | ClusterEvent      | OwnerEvent
+//	  ObjectSource          ClusterSource      DeclarerSource     Trigger, Pause, Stop, ...
+//	       |                     |                   |
+//	       +----------- mapping function ------------+            EnqueueObject, ...
 //	                       |
 //	            debounce, if configured                 Debounce, MaxDelay
 //	                       |
@@ -21,5 +21,6 @@
 // [NewControllerManagedBy] suffices for a controller that reconciles objects of
 // remote clusters. Controllers that reconcile objects of the hub add
 // [ObjectSource] and [ClusterSource] to controller-runtime's own builder, with
-// [EnqueueClusterOf], [EnqueueLabelled] or a function of their own.
+// [EnqueueClusterOf], [EnqueueLabelled] or a function of their own; those that
+// declare what they need (ClusterCache.Declare), [DeclarerSource] alone.
 package controller

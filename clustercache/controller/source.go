@@ -21,7 +21,7 @@ import (
 // Source is a source of a controller, and the handle on it. Stop and Close
 // remove it from a running controller; the controller's Watch can add another
 // one at any time. All methods may be called from many goroutines.
-// [ObjectSource] and [ClusterSource] make one.
+// [ObjectSource], [ClusterSource] and [DeclarerSource] make one.
 type Source[request comparable, mapFunc mapping[request]] struct {
 	cc        *clustercache.ClusterCache
 	name      func() string // in the controller's log
@@ -41,7 +41,7 @@ type Source[request comparable, mapFunc mapping[request]] struct {
 
 // mapping are the types of mapping functions.
 type mapping[request comparable] interface {
-	ObjectMapFunc[request] | ClusterMapFunc[request]
+	ObjectMapFunc[request] | ClusterMapFunc[request] | DeclarerMapFunc[request]
 }
 
 // run is one run of a source, for one controller.
@@ -135,15 +135,16 @@ func (s *Source[request, mapFunc]) SetMapping(mapping mapFunc) {
 
 // Trigger delivers an object once more, marked as Resync, if it is cached and
 // the source selects it. A source of clusters delivers the state of the
-// object's cluster. It does not wait.
+// object's cluster, and one of declarations the owner that has the object's kind
+// and name. It does not wait.
 func (s *Source[request, mapFunc]) Trigger(object Request) {
 	for _, r := range s.all() {
 		r.subscription.Trigger(object.Cluster, object.GVK, object.ObjectKey)
 	}
 }
 
-// TriggerAll delivers every object, or the state of every cluster, once more.
-// It does not wait.
+// TriggerAll delivers every object, the state of every cluster, or every owner,
+// once more. It does not wait.
 func (s *Source[request, mapFunc]) TriggerAll() {
 	for _, r := range s.all() {
 		r.subscription.TriggerAll()

@@ -6,10 +6,12 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -122,6 +124,43 @@ func ExampleClusterSource() {
 		})
 	}
 	_ = source
+}
+
+// A controller of the hub reconciles ConfigMaps that name clusters. Each run
+// declares what it needs, reads it, and reports why it cannot. It is called
+// again whenever a read could be answered differently: it requeues nothing.
+func ExampleDeclarerSource() {
+	placement := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache) error {
+		reconciler := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			owner := clustercache.Owner{GVK: placement, ObjectKey: r.NamespacedName}
+			object := &corev1.ConfigMap{}
+			if err := mgr.GetClient().Get(ctx, r.NamespacedName, object); err != nil {
+				if apierrors.IsNotFound(err) {
+					cc.Drop(owner)
+				}
+				return reconcile.Result{}, client.IgnoreNotFound(err)
+			}
+			cluster := client.ObjectKey{Namespace: "fleet", Name: object.Data["cluster"]}
+			target := clustercache.Target{Cluster: cluster, Kind: &appsv1.Deployment{}}
+			if _, err := cc.Declare(ctx, owner, target); err != nil {
+				return reconcile.Result{}, err
+			}
+
+			deployments := &appsv1.DeploymentList{}
+			err := cc.Reader(cluster).List(ctx, deployments)
+			object.Annotations = map[string]string{
+				"deployments": strconv.Itoa(len(deployments.Items)),
+				"reason":      clustercache.ReasonOf(err), // such as Forbidden, NotServed, Unreachable
+			}
+			return reconcile.Result{}, mgr.GetClient().Update(ctx, object)
+		})
+		return ctrl.NewControllerManagedBy(mgr).
+			For(&corev1.ConfigMap{}).
+			WatchesRawSource(fleetcontroller.DeclarerSource(cc, fleetcontroller.EnqueueDeclarer(placement))).
+			Complete(reconciler)
+	}
+	_ = setup
 }
 
 // A request names an object in a cluster.

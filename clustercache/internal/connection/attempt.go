@@ -136,6 +136,12 @@ func failure(revision string, err error) message {
 	return m
 }
 
+// Reason returns the reason of an error, in one word.
+func Reason(err error) string {
+	_, reason := classify(err)
+	return reason
+}
+
 // classify returns the class and the reason of an error.
 func classify(err error) (phase.Class, string) {
 	if _, ok := errors.AsType[*resolver.RefusedError](err); ok {

@@ -85,6 +85,8 @@ type Hooks interface {
 	// PhaseChanged follows each change of the phase. alone means that it is
 	// neither a connect nor a disconnect.
 	PhaseChanged(alone bool)
+	// ReasonChanged: requests fail for another reason, in the same phase.
+	ReasonChanged()
 	// Evicted: the cluster is gone; drop everything held for it.
 	Evicted()
 	// Silent: nothing was answered for Options.SilentAfter.

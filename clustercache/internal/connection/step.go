@@ -39,8 +39,11 @@ func (c *Connection) handle(m message) {
 	if c.state.Connected != before.Connected {
 		c.prover.schedule(false)
 	}
-	if c.state.Phase != before.Phase {
+	switch {
+	case c.state.Phase != before.Phase:
 		c.announce(before)
+	case c.state.Reason != before.Reason:
+		c.hooks.ReasonChanged()
 	}
 
 	c.conclude(m)

@@ -82,6 +82,9 @@ func (s *Set) mapAll() {
 func (s *Set) fail(w *Want, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.all[w.Selection] == w && (w.err == nil || w.err.Error() != err.Error()) {
+		s.config.OnChanged(w.Selection, true)
+	}
 	w.err = err
 	w.broadcast()
 }
@@ -112,8 +115,12 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 	w.waiting, w.unsent, w.shown = nil, nil, nil
 	s.rebuildLocked()
 	w.broadcast()
+	s.config.OnChanged(w.Selection, true)
 	s.mu.Unlock()
 
+	if s.config.Observed() {
+		s.observeTrust(w) // an informer that ran before may not change until its trust ends
+	}
 	s.remap.later()
 	s.config.AddIndexes(lease, w.GVK) // those that a goroutine added after the call above, without seeing the lease
 	for _, sub := range waiting {

@@ -48,6 +48,7 @@ func (s *Set) releaseLocked(w *Want) (*informerpool.Lease, []*debt) {
 	w.parted.Store(true)
 	debts := s.indebtLocked(w)
 	s.rebuildLocked()
+	s.config.OnChanged(w.Selection, false)
 
 	return w.lease, debts
 }

@@ -143,6 +143,7 @@ func (s *Set) rebind(w *Want, m restmap.Mapping) {
 	s.config.AddIndexes(lease, w.GVK)
 	s.mu.Lock()
 	w.broadcast()
+	s.config.OnChanged(w.Selection, true)
 	s.mu.Unlock()
 }
 

@@ -53,6 +53,15 @@ type Config struct {
 	Epoch     func() informerpool.Epoch
 	// AddIndexes adds the indexes of a kind that an informer lacks.
 	AddIndexes func(*informerpool.Lease, schema.GroupVersionKind)
+	// StaleAfter is how long reads are answered by an informer that follows no
+	// watch.
+	StaleAfter time.Duration
+	// Observed reports whether OnChanged is of interest. OnChanged is called
+	// when a want begins or ends, has got a lease, or none for another reason
+	// than before, and when its informer has changed; reads reports whether
+	// reads may be answered differently. It is called under locks of the set.
+	Observed  func() bool
+	OnChanged func(id Selection, reads bool)
 	// OnBound is called when a want has got its lease.
 	OnBound func(*Want)
 	// OnEmpty is called when the last reference was released, other than by
@@ -67,6 +76,7 @@ type Set struct {
 	config Config
 	retry  *timetable.Timer
 	idle   *timetable.Timer
+	trust  *timetable.Timer
 	remap  remap
 	byKind atomic.Pointer[byKind]
 
@@ -83,6 +93,7 @@ func New(c Config) *Set {
 	s.byKind.Store(&byKind{})
 	s.retry = timetable.NewTimer(s.MapNow)
 	s.idle = timetable.NewTimer(s.releaseIdle)
+	s.trust = timetable.NewTimer(s.Observe)
 	s.remap.init(s)
 	return s
 }
@@ -104,6 +115,7 @@ func (s *Set) add(id Selection, auto bool) *Want {
 		w = &Want{Selection: id, changed: make(chan struct{})}
 		s.all[id] = w
 		s.rebuildLocked()
+		s.config.OnChanged(id, false)
 	}
 	if auto {
 		w.used.set(time.Now())
@@ -177,6 +189,7 @@ func (s *Set) Close(why error) {
 
 	s.config.Timers.Set(s.retry, time.Time{})
 	s.config.Timers.Set(s.idle, time.Time{})
+	s.config.Timers.Set(s.trust, time.Time{})
 	s.config.Timers.Set(s.remap.due, time.Time{})
 }
 

@@ -68,6 +68,8 @@ func newSite(t *testing.T) *site {
 		Connected:      s.connected.Load,
 		Epoch:          func() informerpool.Epoch { return endpoint.Epoch },
 		AddIndexes:     func(*informerpool.Lease, schema.GroupVersionKind) {},
+		Observed:       func() bool { return false },
+		OnChanged:      func(Selection, bool) {},
 		OnBound:        func(w *Want) { s.bound = append(s.bound, w.Selection) },
 		OnEmpty:        func() { s.emptied.Add(1) },
 	})

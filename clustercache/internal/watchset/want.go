@@ -28,6 +28,7 @@ type Want struct {
 	// mapping is how the kind is served; set before the lease.
 	mapping atomic.Pointer[restmap.Mapping]
 	parted  atomic.Bool          // it answers no more reads
+	expired atomic.Bool          // its informer was found not to be trusted for the sake of time
 	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
 
 	// The rest is protected by the lock of the set.

@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// WatchEvent is the state of a watch after a change.
+type WatchEvent struct {
+	// Key identifies the watch.
+	Key WatchKey
+	// Synced reports whether the cache answers reads of it. While the cluster
+	// is not connected, reads fail all the same.
+	Synced bool
+	// Err is why Synced is false: the kind is not served
+	// (meta.IsNoMatchError), the server refuses (such as
+	// apierrors.IsForbidden), the informer is over budget ([ErrBudget]), has
+	// had no sign of life for Options.StaleAfter ([ErrStale]), or has not
+	// listed yet ([ErrNotSynced], [ErrNotConnected]). If Synced is true, it is
+	// what has interrupted the informer, and nil while it follows its server.
+	Err error
+	// Reason is Err in one word, as [ReasonOf] returns it.
+	Reason string
+	// Ended reports that the last reference was released. Nothing else is set.
+	Ended bool
+	// Time is the time of the delivery.
+	Time time.Time
+	// Initial marks an event that was caused by no change: by the beginning of
+	// the subscription, or by Trigger.
+	Initial bool
+}
+
+// OwnerEvent names an owner of declarations whose reads may be answered
+// differently than before.
+type OwnerEvent struct {
+	Owner Owner
+	// Initial marks an event that was caused by no change: by the beginning of
+	// the subscription, by Trigger, or by objects that existed when the
+	// watch began.
+	Initial bool
+}
+
+func newWatchSubscription(cc *ClusterCache, handler func(WatchEvent)) delivery {
+	return newLevelSubscription(cc, levelConfig[WatchKey]{
+		callback: "handler of watch events",
+		hub:      &cc.watchEvents,
+		deliver:  func(key WatchKey, initial bool) { handler(cc.watchEvent(key, initial)) },
+		named: func(key client.ObjectKey, gvk schema.GroupVersionKind, _ client.ObjectKey) []WatchKey {
+			keys := cc.watchKeys(cc.find(key))
+			return slices.DeleteFunc(keys, func(k WatchKey) bool { return !gvk.Empty() && k.GVK != gvk })
+		},
+		all: func() []WatchKey { return cc.watchKeys(cc.all()...) },
+	})
+}
+
+// watchKeys returns the keys of all watches of clusters; nil is none.
+func (cc *ClusterCache) watchKeys(of ...*cluster) (keys []WatchKey) {
+	for _, c := range of {
+		if c == nil {
+			continue
+		}
+		for _, w := range c.wants.All() {
+			keys = append(keys, keyOf(c.key, w.Selection))
+		}
+	}
+	return keys
+}
+
+// watchEvent returns the state of a watch.
+func (cc *ClusterCache) watchEvent(key WatchKey, initial bool) WatchEvent {
+	e := WatchEvent{Key: key, Initial: initial, Time: time.Now()}
+	c := cc.find(key.Cluster)
+	var w *watchset.Want
+	if c != nil {
+		w = c.wants.Find(key.selection())
+	}
+	if w == nil {
+		e.Ended = true
+		return e
+	}
+	e.Synced, e.Err = c.standing(w)
+	e.Reason = ReasonOf(e.Err)
+
+	return e
+}
+
+// standing reports whether the cache answers reads of a want while its cluster
+// is connected, and why not, or what has interrupted its informer.
+func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
+	lease, _, err := c.wants.Look(w)
+	listed := lease != nil && c.listed(lease)
+	if lease != nil {
+		err = lease.Status().LastError
+	}
+	switch {
+	case listed:
+		if why := lease.Trust(c.cc.options.StaleAfter); why != nil {
+			return false, distrusted(why)
+		}
+		return true, err
+	case err != nil:
+		return false, translate(err)
+	case !c.conn.View().Connected:
+		return false, c.WhyNot()
+	}
+
+	return false, ErrNotSynced
+}
+
+// waits reports whether nothing is known of the watch yet.
+func (w *Watch) waits() bool {
+	synced, err := w.c.standing(w.want)
+	return !synced && (errors.Is(err, ErrNotSynced) || errors.Is(err, ErrConnecting))
+}
+
+// unlisten ends the delivery of the watch's objects to a subscription.
+func (w *Watch) unlisten(sub *informerpool.Subscription) {
+	w.c.wants.Unlisten(w.want, sub)
+	if lease, _, _ := w.c.wants.Look(w.want); lease != nil {
+		sub.Remove(lease)
+	}
+}
+
+// ownerObjects passes the changes of objects on to the owners that declared
+// them. It implements informerpool.BriefHandler: an object that came and went
+// may have been read meanwhile.
+type ownerObjects struct {
+	cc   *ClusterCache
+	call func(owner Owner, initial bool)
+}
+
+func (h *ownerObjects) Brief() bool { return true }
+
+// Handle finds the owners by the key of the lease that an event came through,
+// which is that of the declared watch.
+func (h *ownerObjects) Handle(e informerpool.Event) {
+	key := WatchKey{
+		Cluster:       e.Key.Cluster,
+		GVK:           e.Key.Resource.GroupVersion().WithKind(e.Key.Kind),
+		Namespace:     e.Key.Namespace,
+		LabelSelector: e.Key.LabelSelector,
+		FieldSelector: e.Key.FieldSelector,
+	}
+	h.notify(key, e.Initial)
+	o := cmp.Or(e.New, e.Old)
+	c := h.cc.find(key.Cluster)
+	if o == nil || o.GetNamespace() != "" || c == nil {
+		return
+	}
+	for _, w := range c.wants.Of(key.GVK) { // the namespace of a target has no meaning for this kind
+		if w.Namespace != "" && w.LabelSelector == key.LabelSelector && w.FieldSelector == key.FieldSelector {
+			h.notify(keyOf(c.key, w.Selection), e.Initial)
+		}
+	}
+}
+
+func (h *ownerObjects) notify(key WatchKey, initial bool) {
+	for _, owner := range h.cc.declared.collector.Owners(key) {
+		h.call(owner, initial)
+	}
+}
+
+func newOwnerSubscription(cc *ClusterCache, handler func(OwnerEvent)) delivery {
+	objects := &ownerObjects{cc: cc}
+	sub := cc.pool.Subscribe(objects)
+	s := newLevelSubscription(cc, levelConfig[Owner]{
+		callback: "handler of owner events",
+		hub:      &cc.declared.events,
+		deliver:  func(owner Owner, initial bool) { handler(OwnerEvent{owner, initial}) },
+		named: func(_ client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) []Owner {
+			return []Owner{{GVK: gvk, ObjectKey: object}}
+		},
+		all: func() (owners []Owner) {
+			for _, o := range cc.declared.collector.Snapshot().Owners {
+				owners = append(owners, o.Owner)
+			}
+			return owners
+		},
+		listen: func() { cc.declared.listen(sub) },
+		unlisten: func() {
+			sub.Stop()
+			cc.declared.unlisten(sub)
+		},
+	})
+	objects.call = s.queue.Put
+
+	return s
+}
