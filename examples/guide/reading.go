@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// EvenIfDown reads from the cache whether or not the cluster answers, and
+// reports how old the answer may be.
+func EvenIfDown(
+	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey,
+) (nodes int, age time.Duration, err error) {
+	var from clustercache.Origin
+	list := &corev1.NodeList{}
+	err = cc.Reader(cluster).List(ctx, list,
+		clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour), &from)
+	if err != nil {
+		return 0, 0, err
+	}
+	return len(list.Items), time.Since(from.LastSeen), nil
+}
+
+// Bump increments a value, and then reads it: the read sees the write.
+func Bump(
+	ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey,
+) (*corev1.ConfigMap, error) {
+	remote, err := cc.Client(cluster)
+	if err != nil {
+		return nil, err
+	}
+	configMap := &corev1.ConfigMap{}
+	if err := remote.Get(ctx, key, configMap); err != nil {
+		return nil, err
+	}
+	configMap.Data = map[string]string{"bumped": "yes"}
+	if err := remote.Update(ctx, configMap); err != nil {
+		return nil, err
+	}
+
+	written := clustercache.NotOlderThan(configMap.ResourceVersion)
+	err = remote.Get(ctx, key, configMap, written)
+	return configMap, err
+}
+
+// Reachable turns the error of a read or a write into the word that an object's
+// status shows.
+func Reachable(err error) string {
+	switch {
+	case err == nil:
+		return "Reachable"
+	case errors.Is(err, clustercache.ErrUnknownCluster):
+		return "NoSuchCluster"
+	case errors.Is(err, clustercache.ErrConnecting):
+		return "Connecting"
+	case errors.Is(err, clustercache.ErrNotConnected):
+		return "NotConnected"
+	case errors.Is(err, clustercache.ErrStale):
+		return "Stale"
+	}
+
+	var failed *clustercache.ClusterError
+	if errors.As(err, &failed) {
+		return fmt.Sprintf("%s of %s failed", failed.Op, failed.GVK.Kind)
+	}
+	return "Failed"
+}
