@@ -137,7 +137,8 @@ func TestReadOnDemandStartsAnInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east := start(t, configMap())
 		for range 2 {
-			require.NoError(t, guide.OnDemand(t.Context(), fleet.ClusterCache(), east.Key(), &corev1.ConfigMap{}, settings))
+			err := guide.OnDemand(t.Context(), fleet.ClusterCache(), east.Key(), settings, &corev1.ConfigMap{})
+			require.NoError(t, err)
 			fleet.WaitSynced()
 		}
 		require.Len(t, east.Requests(clustercachetest.Verb("watch"), clustercachetest.Resource("configmaps")), 1)
@@ -267,7 +268,7 @@ func TestClusterIsReachedThroughATunnel(t *testing.T) {
 
 		endpoint := resolver.Endpoint{Server: to.Host, CA: to.CAData}
 		reach(t, "tunnel", guide.Tunnel(endpoint, to.BearerToken,
-			func(ctx context.Context, cluster resolver.Cluster) (net.Conn, error) {
+			func(ctx context.Context, _ resolver.Cluster) (net.Conn, error) {
 				return fleet.Dial(ctx, "tcp", net.JoinHostPort(server.Hostname(), "443"))
 			}), east.Key(), resolver.DialPolicy{})
 	})

@@ -38,7 +38,7 @@ func (r *refreshing) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // Cloud resolves clusters whose tokens the operator asks a cloud for.
 func Cloud(endpoints map[resolver.Cluster]resolver.Endpoint, tokens Tokens) resolver.Resolver {
-	return resolver.Func(func(ctx context.Context, cluster resolver.Cluster) (resolver.Access, error) {
+	return resolver.Func(func(_ context.Context, cluster resolver.Cluster) (resolver.Access, error) {
 		endpoint, ok := endpoints[cluster]
 		if !ok {
 			return resolver.Access{}, resolver.ErrClusterNotFound

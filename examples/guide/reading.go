@@ -68,8 +68,7 @@ func Reachable(err error) string {
 		return "Stale"
 	}
 
-	var failed *clustercache.ClusterError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*clustercache.ClusterError](err); ok {
 		return fmt.Sprintf("%s of %s failed", failed.Op, failed.GVK.Kind)
 	}
 	return "Failed"

@@ -81,7 +81,7 @@ func Hold(ctx context.Context, cc *clustercache.ClusterCache, cluster client.Obj
 // OnDemand reads a kind that is only known at run time. The first read starts
 // an informer; it ends when nobody has read for Options.IdleTimeout.
 func OnDemand(
-	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, obj client.Object, key client.ObjectKey,
+	ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey, obj client.Object,
 ) error {
 	return cc.Reader(cluster).Get(ctx, key, obj, clustercache.AutoWatch)
 }

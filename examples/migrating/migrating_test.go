@@ -5,6 +5,7 @@ package migrating_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -39,6 +43,8 @@ func TestMigrating(t *testing.T) {
 	t.Run("multicluster-runtime", func(t *testing.T) { testMulticlusterRuntime(t, hub, east) })
 	t.Run("by hand", func(t *testing.T) { testByHand(t, hub, east) })
 	t.Run("dynamic informers", func(t *testing.T) { testDynamicInformers(t, east) })
+	t.Run("raw watches", func(t *testing.T) { testRawWatches(t, hub, east) })
+	t.Run("restarting", func(t *testing.T) { testRestarting(t, hub, east) })
 }
 
 func testClusterAPI(t *testing.T, hub, east *testenv.Cluster) {
@@ -185,6 +191,93 @@ func testDynamicInformers(t *testing.T, east *testenv.Cluster) {
 			require.NoError(t, <-done)
 		})
 	}
+}
+
+// testRawWatches: a copy in the remote cluster requests its original, before
+// and after.
+func testRawWatches(t *testing.T, hub, east *testenv.Cluster) {
+	for form, setup := range map[string]func(ctrl.Manager, reconcile.Reconciler) error{
+		"before": func(mgr ctrl.Manager, r reconcile.Reconciler) error {
+			remote, err := client.NewWithWatch(east.Config(), client.Options{})
+			if err != nil {
+				return err
+			}
+			events := make(chan event.GenericEvent)
+			err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+				migrating.RawWatch(ctx, remote, events)
+				return nil
+			}))
+			return errors.Join(err, migrating.WithRawWatches(mgr, events, r))
+		},
+		"after": func(mgr ctrl.Manager, r reconcile.Reconciler) error {
+			access, err := resolver.Static(map[client.ObjectKey]*rest.Config{{Name: "east"}: east.Config()})
+			if err != nil {
+				return err
+			}
+			cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: access, Discover: true})
+			return errors.Join(err, migrating.WithSource(mgr, cc, r))
+		},
+	} {
+		t.Run(form, func(t *testing.T) {
+			var seen names
+			runManager(t, hub, func(mgr ctrl.Manager) error {
+				return setup(mgr, reconcile.Func(func(_ context.Context, r ctrl.Request) (ctrl.Result, error) {
+					seen.add(r.Name)
+					return ctrl.Result{}, nil
+				}))
+			})
+			require.NoError(t, east.Client().Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default",
+				Name:      "copied-" + form,
+				Labels: map[string]string{
+					migrating.OriginLabel:          "original-" + form,
+					migrating.OriginNamespaceLabel: "default",
+				},
+			}}))
+			eventually(t, func() bool { return seen.has("original-" + form) })
+		})
+	}
+}
+
+// testRestarting: where the operator restarted when a Secret came, the cluster
+// is simply there.
+func testRestarting(t *testing.T, hub, east *testenv.Cluster) {
+	require.NoError(t, hub.Client().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "remotes"}}))
+	add := func(name string) client.ObjectKey {
+		key := client.ObjectKey{Namespace: "remotes", Name: name}
+		require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: key.Namespace,
+				Name:      key.Name,
+				Labels:    map[string]string{"example.com/remote": "true"},
+			},
+			Data: map[string][]byte{"kubeconfig": east.Kubeconfig()},
+		}))
+		return key
+	}
+	add("east")
+	restarted := make(chan struct{})
+	runManager(t, hub, func(mgr ctrl.Manager) error {
+		seen := func(string, *corev1.ConfigMap) {}
+		return migrating.Restarting(t.Context(), mgr, "remotes", seen, sync.OnceFunc(func() { close(restarted) }))
+	})
+	var cc *clustercache.ClusterCache
+	runManager(t, hub, func(mgr ctrl.Manager) (err error) {
+		cc, err = migrating.Following(mgr, "remotes")
+		return err
+	})
+
+	key := add("west")
+	select {
+	case <-restarted:
+	case <-time.After(time.Minute):
+		require.Fail(t, "the operator does not restart")
+	}
+	eventually(t, func() bool {
+		status, err := cc.Status(key)
+		return err == nil && status.Phase == clustercache.PhaseReady
+	})
 }
 
 // names is a set that handlers fill.
