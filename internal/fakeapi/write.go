@@ -230,8 +230,7 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 			"the object has been modified; please apply your changes to the latest version and try again")
 	}
 	if uid := u.GetUID(); uid != "" && uid != was.GetUID() {
-		return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid,
-			was.GetUID()))
+		return nil, op.otherUID(uid, was)
 	}
 	u = op.merge(was, u)
 	if err := op.validate(u, was); err != nil {
@@ -253,6 +252,18 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 	}
 
 	return op.put(op.t, key, u.Object), nil
+}
+
+// otherUID returns the error for a request with the UID of another object. It is
+// a precondition in an update, but a change in a patch.
+func (op *writing) otherUID(uid types.UID, was *unstructured.Unstructured) error {
+	if op.req.Verb == "patch" {
+		return apierrors.NewInvalid(op.t.kind.gvk("").GroupKind(), was.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), uid, validation.FieldImmutableErrorMsg),
+		})
+	}
+	return op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid,
+		was.GetUID()))
 }
 
 // merge returns u with all fields of was that a request does not change:
