@@ -23,13 +23,15 @@
 // Clusters are hashed into slots, 256 by default. Each replica renews a Lease
 // of its own every 2 s, and that is all that is written in steady state,
 // whatever the number of clusters. Each slot has a Lease too, which is written
-// only when the slot changes hands. All replicas compute from the same Leases
-// who should have which slot: slots stay where they are as long as the numbers
-// of clusters deviate by less than 10 % from the mean. An owner that should
-// give up a slot waits until its heir has filled its caches, which that says in
-// its next renewal. Then the owner drains the slot, and releases it to the heir,
-// which sees that by its watch. On shutdown a replica does this for all its
-// slots, without the wait: see Options.Standbys.
+// only when the slot changes hands. The replica that joined first plans which
+// replica should have which slot, and its Lease carries the plan: slots stay
+// where they are as long as the numbers of clusters deviate by less than 10 %
+// from the mean. All follow the plan, and place in the same way what it gives to
+// a replica that has gone, so nothing waits for the one that plans. An owner
+// that should give up a slot waits until its heir has filled its caches, which
+// that says in its next renewal. Then the owner drains the slot, and releases
+// it, and the heir sees that by its watch. On shutdown a replica does this for
+// all its slots, without the wait: see Options.Standbys.
 //
 // A replica stops being an owner 10 s after it sent the last renewal that
 // succeeded. Others take it for dead once they have seen no renewal for 15 s,

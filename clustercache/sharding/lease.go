@@ -7,7 +7,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,10 +30,9 @@ const (
 	formatAnnotation  = prefix + "sharding-format"  // charter
 	slotsAnnotation   = prefix + "sharding-slots"   // charter
 	leavingAnnotation = prefix + "sharding-leaving" // member
-	countsAnnotation  = prefix + "sharding-counts"  // member: clusters by slot
+	planAnnotation    = prefix + "sharding-plan"    // member: of the eldest
 	warmAnnotation    = prefix + "sharding-warm"    // member: slots with filled caches
 	slotAnnotation    = prefix + "sharding-slot"    // slot: its number
-	heirAnnotation    = prefix + "sharding-heir"    // slot
 )
 
 var roles = map[string]protocol.Role{
@@ -60,10 +61,10 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 		out.Identity = value(l.Spec.HolderIdentity)
 		out.TTL = time.Duration(value(l.Spec.LeaseDurationSeconds)) * time.Second
 		out.Leaving = l.Annotations[leavingAnnotation] != ""
-		out.Counts = decodeCounts(l.Annotations[countsAnnotation])
+		out.Plan = decodePlan(l.Annotations[planAnnotation])
 		out.Warm, _ = base64.StdEncoding.DecodeString(l.Annotations[warmAnnotation]) // or none
 	case protocol.Slot:
-		out.Holder, out.Heir = value(l.Spec.HolderIdentity), l.Annotations[heirAnnotation]
+		out.Holder = value(l.Spec.HolderIdentity)
 		out.Token = int64(value(l.Spec.LeaseTransitions))
 		out.Slot, err = strconv.Atoi(l.Annotations[slotAnnotation])
 	}
@@ -97,8 +98,6 @@ func (s *Sharding) charterLease(name string) *coordinationv1.Lease {
 
 func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1.Lease {
 	l := s.blank(a.Name, "member")
-	l.Annotations[countsAnnotation] = encodeCounts(a.Counts)
-	l.Annotations[warmAnnotation] = base64.StdEncoding.EncodeToString(a.Warm)
 	l.Spec = coordinationv1.LeaseSpec{
 		HolderIdentity:       &s.options.Identity,
 		LeaseDurationSeconds: new(int32(s.options.LeaseDuration / time.Second)),
@@ -113,8 +112,8 @@ func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1
 // that it is still the same Lease.
 func renewal(a protocol.Action, now time.Time) ([]byte, error) {
 	annotations := map[string]string{
-		countsAnnotation: encodeCounts(a.Counts),
-		warmAnnotation:   base64.StdEncoding.EncodeToString(a.Warm),
+		planAnnotation: encodePlan(a.Plan),
+		warmAnnotation: base64.StdEncoding.EncodeToString(a.Warm),
 	}
 	if a.Leaving {
 		annotations[leavingAnnotation] = "true"
@@ -131,7 +130,6 @@ func (s *Sharding) slotLease(a protocol.Action, now time.Time) *coordinationv1.L
 	l.Annotations[slotAnnotation] = strconv.Itoa(a.Slot)
 	l.Spec.LeaseTransitions = new(int32(a.Token))
 	if a.Kind == protocol.Release {
-		l.Annotations[heirAnnotation] = a.Heir
 		return l
 	}
 	l.Spec.HolderIdentity = &a.Holder
@@ -148,17 +146,41 @@ func conditions(a protocol.Action) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: p}
 }
 
-// encodeCounts writes counts as varints, 350 bytes for 256 slots.
-func encodeCounts(counts []int) string {
+// encodePlan returns nothing for a plan without members. The members are there
+// in plain text, 70 bytes each; the rest takes 700 bytes for 256 slots.
+func encodePlan(p protocol.Plan) string {
+	if len(p.Members) == 0 {
+		return ""
+	}
+	return strings.Join(append(slices.Clone(p.Members), encodeInts(p.Owners), encodeInts(p.Counts)), ",")
+}
+
+// decodePlan returns a plan without members if text makes no sense.
+func decodePlan(text string) protocol.Plan {
+	words := strings.Split(text, ",")
+	if len(words) < 3 {
+		return protocol.Plan{}
+	}
+	members := words[:len(words)-2]
+	owners, counts := decodeInts(words[len(members)]), decodeInts(words[len(members)+1])
+	return protocol.Plan{
+		Members: members,
+		Owners:  owners,
+		Counts:  counts,
+	}
+}
+
+// encodeInts writes numbers as varints.
+func encodeInts(numbers []int) string {
 	var out []byte
-	for _, n := range counts {
+	for _, n := range numbers {
 		out = binary.AppendUvarint(out, uint64(n))
 	}
 	return base64.StdEncoding.EncodeToString(out)
 }
 
-// decodeCounts returns no counts if they make no sense.
-func decodeCounts(text string) []int {
+// decodeInts returns nothing if text makes no sense.
+func decodeInts(text string) []int {
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
 		return nil

@@ -8,6 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding"
@@ -24,7 +29,10 @@ func TestWritesAreConditional(t *testing.T) {
 		"fake": {Host: "http://hub", Transport: server.Transport()},
 		"real": testenv.Start(t, 1)[0].Config(),
 	} {
-		t.Run(name, func(t *testing.T) { testWrites(t, config) })
+		t.Run(name, func(t *testing.T) {
+			testWrites(t, config)
+			testUIDs(t, config)
+		})
 	}
 }
 
@@ -52,12 +60,16 @@ func testWrites(t *testing.T, config *rest.Config) {
 	require.Equal(t, sharding.DefaultSlots, charter.Slots)
 	require.Equal(t, protocol.Format, charter.Format)
 
-	counts := make([]int, sharding.DefaultSlots)
-	counts[1], counts[200] = 300, 7
-	write(protocol.Done, protocol.Action{Kind: protocol.Join, Name: "m", Counts: counts})
+	plan := protocol.Plan{
+		Members: []string{"m/1", "n/2"},
+		Owners:  make([]int, sharding.DefaultSlots),
+		Counts:  make([]int, sharding.DefaultSlots),
+	}
+	plan.Owners[17], plan.Counts[1], plan.Counts[200] = 1, 300, 7
+	write(protocol.Done, protocol.Action{Kind: protocol.Join, Name: "m"})
 	write(protocol.Refused, protocol.Action{Kind: protocol.Join, Name: "m"})
 	joined := read("m")
-	require.Equal(t, counts, joined.Counts)
+	require.Empty(t, joined.Plan)
 	require.Equal(t, "a", joined.Identity)
 	require.Equal(t, 15*time.Second, joined.TTL)
 	write(protocol.Refused, protocol.Action{Kind: protocol.Renew, Name: "m", UID: "another"})
@@ -67,6 +79,7 @@ func testWrites(t *testing.T, config *rest.Config) {
 		Name:    "m",
 		UID:     joined.UID,
 		Leaving: true,
+		Plan:    plan,
 		Warm:    protocol.Set{0, 0b101},
 	})
 	renewed := read("m")
@@ -75,8 +88,11 @@ func testWrites(t *testing.T, config *rest.Config) {
 	require.True(t, renewed.Warm.Has(8))
 	require.True(t, renewed.Warm.Has(10))
 	require.False(t, renewed.Warm.Has(16))
-	require.Empty(t, renewed.Counts)
+	require.Equal(t, plan, renewed.Plan)
 	require.NotEqual(t, joined.Revision, renewed.Revision)
+	write(protocol.Done, protocol.Action{Kind: protocol.Renew, Name: "m", UID: joined.UID})
+	require.Empty(t, read("m").Plan)
+	renewed = read("m")
 
 	take := protocol.Action{
 		Kind:   protocol.Take,
@@ -96,20 +112,17 @@ func testWrites(t *testing.T, config *rest.Config) {
 		Name:     "s",
 		Slot:     17,
 		Revision: taken.Revision,
-		Heir:     "heir/1",
 		Token:    4,
 	}
 	write(protocol.Done, release)
 	write(protocol.Refused, release)
 	released := read("s")
 	require.Empty(t, released.Holder)
-	require.Equal(t, "heir/1", released.Heir)
 	require.EqualValues(t, 4, released.Token)
 	take.Revision, take.Token = taken.Revision, 5
 	write(protocol.Refused, take)
 	take.Revision = released.Revision
 	write(protocol.Done, take)
-	require.Empty(t, read("s").Heir)
 
 	bury := protocol.Action{
 		Kind:     protocol.Bury,
@@ -125,4 +138,31 @@ func testWrites(t *testing.T, config *rest.Config) {
 	write(protocol.Refused, bury)
 	write(protocol.Refused, protocol.Action{Kind: protocol.Renew, Name: "m", UID: joined.UID})
 	write(protocol.Refused, protocol.Action{Kind: protocol.Quit, Name: "m", UID: joined.UID})
+}
+
+// testUIDs writes to a Lease as if it were another that had its name before.
+func testUIDs(t *testing.T, config *rest.Config) {
+	api, err := coordinationclient.NewForConfig(config)
+	require.NoError(t, err)
+	leases := api.Leases("default")
+	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "u"}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	for media, patch := range map[types.PatchType]string{
+		types.MergePatchType:          `{"metadata":{"uid":"another"}}`,
+		types.StrategicMergePatchType: `{"metadata":{"uid":"another"}}`,
+		types.JSONPatchType:           `[{"op":"replace","path":"/metadata/uid","value":"another"}]`,
+	} {
+		_, err = leases.Patch(t.Context(), "u", media, []byte(patch), metav1.PatchOptions{})
+		require.True(t, apierrors.IsInvalid(err), "%s: %v", media, err)
+		status := apierrors.APIStatus(nil)
+		require.ErrorAs(t, err, &status)
+		require.NotEmpty(t, status.Status().Details.Causes)
+		require.Equal(t, "metadata.uid", status.Status().Details.Causes[0].Field)
+		require.Contains(t, err.Error(), "field is immutable")
+	}
+	lease.UID = "another"
+	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+	require.True(t, apierrors.IsConflict(err), "%v", err)
 }

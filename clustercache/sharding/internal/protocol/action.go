@@ -59,13 +59,11 @@ type Action struct {
 	Slot int
 	// Holder is what the slot's Lease gets (Take).
 	Holder string
-	// Heir is what the slot's Lease gets (Release).
-	Heir string
 	// Token is the slot's fencing token, or the number of the Warm.
 	Token int64
-	// Leaving, Counts and Warm are what the member Lease gets (Join, Renew).
+	// Leaving, Plan and Warm are what the member Lease gets (Renew).
 	Leaving bool
-	Counts  []int
+	Plan    Plan
 	Warm    Set
 	// Until bounds the drain (Drain).
 	Until time.Time

@@ -79,16 +79,29 @@
 //
 // A slot that is only to be moved, because the loads are uneven, has an owner
 // that can wait. The member that should have it begins to fill its caches as
-// soon as its plan says so, and its next renewals name the slots for which that
+// soon as it sees the plan, and its next renewals name the slots for which that
 // is done; so this costs no write. The owner drains the slot when it sees that,
 // or after Config.WarmFor. It does not drain it for a member that has not
 // renewed its Lease for a while, whose death would leave the slot without an
 // owner.
 //
+// # Who plans
+//
+// The eldest member decides which member should have each slot, when members or
+// the numbers of clusters have changed, and its Lease carries the [Plan]. What a
+// member that has gone has in the plan is placed among the others by each
+// replica itself (see [assign]), so nothing waits for the eldest member, which
+// may be the one that has gone: the next in age begins with the plan that it saw
+// last.
+//
+// If each replica planned alone, those that see a change before others would
+// begin moves from which these plan again, so that heirs would fill caches for
+// nothing, and get slots whose caches they have not filled.
+//
 // # Why every slot is owned again
 //
-// All replicas compute the same assignment from the same Leases (see [assign]).
-// A holder keeps what it has as long as the loads are even enough, so the
-// computation has a fixed point, and the replicas reach it as soon as their
-// views are equal. Views that differ cost a move, or a write that fails.
+// All replicas follow the plan of the same Lease and compute the rest from the
+// same Leases, so they agree as soon as their views are equal. Views that differ
+// cost a move, or a write that fails. A plan is changed only as far as members
+// and loads demand, so it has a fixed point.
 package protocol

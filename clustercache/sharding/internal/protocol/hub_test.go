@@ -49,7 +49,7 @@ func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 		if !matches {
 			return protocol.Refused
 		}
-		next.Leaving, next.Counts, next.Warm = a.Leaving, a.Counts, a.Warm
+		next.Leaving, next.Plan, next.Warm = a.Leaving, a.Plan, a.Warm
 	case protocol.Take:
 		if exists != (a.Revision != "") || exists && !matches {
 			return protocol.Refused
@@ -57,12 +57,12 @@ func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 		if !exists {
 			next = w.create(p, a)
 		}
-		next.Holder, next.Heir, next.Token = a.Holder, "", a.Token
+		next.Holder, next.Token = a.Holder, a.Token
 	case protocol.Release:
 		if !matches {
 			return protocol.Refused
 		}
-		next.Holder, next.Heir = "", a.Heir
+		next.Holder = ""
 	case protocol.Bury, protocol.Quit:
 		if !matches {
 			return protocol.Refused
@@ -92,8 +92,7 @@ func (w *world) create(p *process, a protocol.Action) protocol.Lease {
 	case protocol.Found:
 		l.Role, l.Format, l.Slots = protocol.Charter, protocol.Format, w.slots
 	case protocol.Join:
-		l.Role, l.Identity, l.TTL, l.Counts = protocol.Member, p.identity, w.config.DeadAfter, a.Counts
-		l.Warm = a.Warm
+		l.Role, l.Identity, l.TTL = protocol.Member, p.identity, w.config.DeadAfter
 	default:
 		l.Role, l.Slot = protocol.Slot, a.Slot
 	}

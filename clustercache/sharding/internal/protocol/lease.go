@@ -38,8 +38,8 @@ type Lease struct {
 	TTL time.Duration
 	// Leaving: the member takes no more slots (Member).
 	Leaving bool
-	// Counts are the clusters by slot, as the member knows them (Member).
-	Counts []int
+	// Plan is what the member has planned if it is the eldest (Member).
+	Plan Plan
 	// Warm are the slots whose clusters the member's caches have (Member).
 	Warm Set
 
@@ -48,9 +48,6 @@ type Lease struct {
 	// Holder is the [HolderID] of the member that took the slot last. It is
 	// empty if that member released it (Slot).
 	Holder string
-	// Heir is the [HolderID] of the member to which the slot was released. The
-	// others leave the slot to it (Slot).
-	Heir string
 	// Token counts the owners of the slot (Slot).
 	Token int64
 }

@@ -15,8 +15,9 @@ func (r *Replica) Next(now time.Time) (actions []Action, wake time.Time) {
 	s := step{Replica: r, now: now}
 	s.ownership()
 	if r.viewed && !r.mismatch {
-		s.membership()
 		s.others()
+		s.planning()
+		s.membership()
 		s.assignment()
 	}
 	return s.actions, s.wake
@@ -98,7 +99,7 @@ func (s *step) membership() {
 	if !found {
 		if h := &s.own.joining; !s.own.leaving && s.charter.exists && s.ready(h) {
 			h.Name = s.cfg.Member
-			s.write(h, Action{Kind: Join, Counts: s.own.counts, Warm: s.warmed()})
+			s.write(h, Action{Kind: Join})
 		}
 		return
 	}
@@ -115,7 +116,7 @@ func (s *step) membership() {
 			Kind:    Renew,
 			UID:     h.UID,
 			Leaving: s.own.leaving,
-			Counts:  s.own.counts,
+			Plan:    s.own.plan,
 			Warm:    s.warmed(),
 		})
 	}
@@ -148,7 +149,7 @@ func (s *step) stale() bool {
 }
 
 // idle reports whether the replica owns no slot, and all its releases have been
-// answered: a slot that is only revoked has no heir.
+// answered.
 func (s *step) idle() bool {
 	for n := range s.slots {
 		if s.slots[n].owned != 0 || s.slots[n].busy {
@@ -179,25 +180,21 @@ func (s *step) others() {
 }
 
 // assignment brings the slots to where the plan wants them. While the replica
-// is not healthy, or has just joined, it keeps its old plan: it will most
+// is not healthy, or is not in the plan, it keeps its caches: it will most
 // probably stand by for the same slots again.
 func (s *step) assignment() {
-	if !s.healthy() || !s.own.leaving && !s.settled() {
+	if !s.healthy() {
 		return
 	}
-	s.replan()
-	for n := range s.slots {
-		mine := !s.own.leaving && s.plan.owner(n) == s.cfg.Member
-		s.move(n, mine)
-		s.warm(n, mine || s.slots[n].owned != 0 || !s.own.leaving && s.plan.standsBy(n))
+	s.follow()
+	if !s.own.leaving && !slices.Contains(s.followed.ids, s.ID()) {
+		return
 	}
-}
-
-// settled reports whether the replica has been a member for long enough to get
-// slots.
-func (s *step) settled() bool {
-	i, found := s.find(s.cfg.Member)
-	return found && s.eligible(s.members[i])
+	for n := range s.slots {
+		mine := s.owner(n) == s.ID()
+		s.move(n, mine)
+		s.warm(n, mine || s.slots[n].owned != 0 || s.standby[n])
+	}
 }
 
 // move takes, drains or releases a slot.
@@ -215,7 +212,7 @@ func (s *step) move(n int, mine bool) {
 		if !s.heirReady(n) {
 			return
 		}
-		slot.draining, slot.heir = s.now, s.plan.heir(n)
+		slot.draining = s.now
 		until := s.now.Add(s.cfg.DrainFor)
 		s.reached(until)
 		s.do(Action{
@@ -239,7 +236,6 @@ func (s *step) move(n int, mine bool) {
 			Kind:     Release,
 			Revision: slot.Revision,
 			Slot:     n,
-			Heir:     s.plan.heir(n),
 			Token:    slot.Token,
 		})
 	}
@@ -249,7 +245,7 @@ func (s *step) move(n int, mine bool) {
 // filled, or had the time to be, and it renews its Lease. A replica that leaves
 // does not wait.
 func (s *step) heirReady(n int) bool {
-	slot, heir := &s.slots[n], s.plan.heir(n)
+	slot, heir := &s.slots[n], s.owner(n)
 	i := slices.IndexFunc(s.members, func(m *member) bool { return m.id == heir })
 	if s.own.leaving || i < 0 {
 		return true

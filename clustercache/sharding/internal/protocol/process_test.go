@@ -31,6 +31,9 @@ type process struct {
 	counts   []int
 	drain    time.Duration // the most that it takes
 	warming  time.Duration // the most that filling the caches of a slot takes
+	lag      time.Duration // the most that its watch is behind
+	filled   map[int]bool  // its caches, by slot
+	cold     int           // gains of slots whose caches were not filled
 	work     bool          // it writes to remote clusters
 	losses   map[int]int   // by slot
 
@@ -52,6 +55,7 @@ func (w *world) start(identity string, rate float64) *process {
 		listing:  true,
 		drain:    500 * time.Millisecond,
 		losses:   map[int]int{},
+		filled:   map[int]bool{},
 	}
 	cfg := w.config
 	cfg.Member = p.name
@@ -193,7 +197,7 @@ func (p *process) watch() {
 	}
 	p.delivers = true
 	until := len(p.w.hub.log)
-	p.w.after(p.w.upTo(p.w.weather.latency), func() {
+	p.w.after(p.w.upTo(p.w.weather.latency)+p.w.upTo(p.lag), func() {
 		if p.dead {
 			return
 		}
@@ -253,13 +257,23 @@ func (p *process) act(a protocol.Action) {
 			}
 			w.tokens[a.Slot] = max(w.tokens[a.Slot], a.Token)
 		}
+		if !p.filled[a.Slot] {
+			p.cold++
+		}
 		if p.work {
 			p.labor(a.Slot, a.Token)
 		}
 	case protocol.Lose:
 		p.losses[a.Slot]++
+	case protocol.Cool:
+		p.filled[a.Slot] = false
 	case protocol.Warm:
-		p.w.after(w.upTo(p.warming), func() { p.do(func() { p.replica.Warmed(a.Slot, a.Token) }) })
+		p.w.after(w.upTo(p.warming), func() {
+			p.do(func() {
+				p.filled[a.Slot] = true
+				p.replica.Warmed(a.Slot, a.Token)
+			})
+		})
 	case protocol.Drain:
 		p.w.after(w.upTo(p.drain), func() { p.do(func() { p.replica.Drained(a.Slot, a.Token) }) })
 	case protocol.Refresh:

@@ -48,8 +48,11 @@ type Replica struct {
 	members  []*member // by name; the replica's own is among them
 	slots    []slot
 
-	inputs inputs // of plan
-	plan   plan
+	published Plan   // by the eldest member, as it was seen last
+	planned   inputs // of the replica's own plan
+	followed  inputs // of owners and standby
+	owners    []int  // by slot, indexes of followed.ids, or -1
+	standby   []bool // by slot: the replica stands by for it
 }
 
 // held is a Lease as the view shows it, with the state of the writes to it.
@@ -84,14 +87,16 @@ type membership struct {
 	joining   held // the writes that create the Lease
 	leaving   bool
 	counts    []int
+	plan      Plan // of the replica itself, if it is the eldest member
 }
 
 // member is a Lease of a member.
 type member struct {
 	held
-	id    string    // its HolderID
-	since time.Time // the incarnation is known
-	seen  time.Time // the revision is known
+	id       string    // its HolderID
+	since    time.Time // the incarnation is known
+	seen     time.Time // the revision is known
+	renewals int       // seen since
 }
 
 // slot is a slot with its Lease.
@@ -104,7 +109,7 @@ type slot struct {
 	owned    int64
 	draining time.Time // when the drain began
 	drained  bool
-	heir     string    // the HolderID for which the replica gave it up, or will
+	heir     string    // the HolderID for which the replica will give it up
 	promised time.Time // when it was first going to give it up to the heir
 
 	warm   bool
@@ -178,7 +183,8 @@ func (r *Replica) Leave(now time.Time) {
 	}
 }
 
-// SetCounts sets how many clusters each slot has. The next renewal carries it.
+// SetCounts sets how many clusters each slot has, for plans that the replica
+// makes.
 func (r *Replica) SetCounts(counts []int) { r.own.counts = counts }
 
 // Drained reports that work on a slot has ended. The token is that of the

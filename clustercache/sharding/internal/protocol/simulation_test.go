@@ -142,7 +142,7 @@ func (s *simulation) run() {
 		w.run(w.upTo(40 * time.Second))
 		s.fault()
 		if w.rand.IntN(4) == 0 {
-			w.run(2 * time.Minute)
+			s.quiet()
 		}
 	}
 	w.run(max(0, s.disturbed-w.now) + settledWithin + time.Minute)
@@ -159,7 +159,7 @@ func (s *simulation) start(i int) {
 	p.work = true
 	p.counts = s.opinion()
 	if s.w.rand.IntN(8) == 0 {
-		p.drain = time.Minute
+		p.drain = []time.Duration{time.Minute, time.Hour}[s.w.rand.IntN(2)]
 	}
 	p.warming = 5 * time.Second
 	if s.w.rand.IntN(8) == 0 {
@@ -339,26 +339,34 @@ func (s *simulation) watch() {
 	}
 }
 
-// checkSpread compares the loads by the counts of the eldest member.
-func (s *simulation) checkSpread() {
-	w := s.w
-	var eldest protocol.Lease
-	for _, l := range w.hub.leases {
-		older := l.Created.Before(eldest.Created) || l.Created.Equal(eldest.Created) && l.Name < eldest.Name
-		if l.Role == protocol.Member && (eldest.Name == "" || older) {
-			eldest = l
+// weights returns the loads of slots by the counts of the eldest member, which
+// makes the plan; their sum; and the heaviest.
+func (s *simulation) weights() (weights []int, total, heaviest int) {
+	var plan protocol.Plan
+	for _, l := range s.w.hub.leases {
+		if l.Role == protocol.Member && len(l.Plan.Owners) > 0 {
+			plan = l.Plan
 		}
 	}
-	loads := map[*process]int{}
-	total, heaviest := 0, 0
-	for n := range w.slots {
+	for n := range s.w.slots {
 		weight := 1
-		if len(eldest.Counts) > 0 {
-			weight += 16 * eldest.Counts[n]
+		if len(plan.Counts) > 0 {
+			weight += 16 * plan.Counts[n]
 		}
-		loads[w.owner(n)] += weight
+		weights = append(weights, weight)
 		total += weight
 		heaviest = max(heaviest, weight)
+	}
+	return weights, total, heaviest
+}
+
+// checkSpread compares the loads.
+func (s *simulation) checkSpread() {
+	w := s.w
+	weights, total, heaviest := s.weights()
+	loads := map[*process]int{}
+	for n, weight := range weights {
+		loads[w.owner(n)] += weight
 	}
 	for _, p := range w.processes {
 		mean := total / len(w.processes)

@@ -63,6 +63,10 @@ func TestDrainIsBounded(t *testing.T)                                  { play(t)
 func TestWatchThatFallsSilentIsReplaced(t *testing.T)                  { play(t) }
 func TestLastReplicaRestarts(t *testing.T)                             { play(t) }
 func TestClustersThatAreUnevenMoveSlots(t *testing.T)                  { play(t) }
+func TestNextEldestMemberPlans(t *testing.T)                           { play(t) }
+func TestEldestMemberThatRestartsGetsItsSlotsBack(t *testing.T)        { play(t) }
+func TestClustersThatAreFoundWaitForARenewal(t *testing.T)             { play(t) }
+func TestFirstPlanKnowsTheClusters(t *testing.T)                       { play(t) }
 func TestReplicaWithAnotherNumberOfSlotsTakesNoPart(t *testing.T)      { play(t) }
 func TestMemberThatRestartsQuicklyWaitsForItsPredecessor(t *testing.T) { play(t) }
 

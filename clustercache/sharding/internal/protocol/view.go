@@ -60,10 +60,15 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 	}
 	m := r.members[i]
 	if m.UID != l.UID {
-		*m = member{id: HolderID(l.Name, l.UID), since: now}
+		*m = member{
+			id:       HolderID(l.Name, l.UID),
+			since:    now,
+			renewals: -1,
+		}
 	}
 	if m.Revision != l.Revision {
 		m.seen = now
+		m.renewals++
 	}
 	m.Lease, m.exists = l, true
 	if l.Name != r.cfg.Member {
@@ -94,7 +99,7 @@ func (r *Replica) Forget(l Lease) {
 		}
 		r.members = slices.Delete(r.members, i, i+1)
 		if l.Name == r.cfg.Member {
-			r.own.uid, r.own.id = "", ""
+			r.own.uid, r.own.id, r.own.plan = "", "", Plan{}
 			r.own.until, r.own.unheard = time.Time{}, time.Time{}
 		}
 	case Slot:
