@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -303,6 +304,28 @@ func TestHazardKindThatIsInstalledWithoutAnObjectGoesUnheard(t *testing.T) {
 		c.Serve(clustercachetest.Kind{GVK: gadgets})
 		require.Equal(t, one, calls.take(time.Minute))
 		require.True(t, watches.last("Gadget").Synced)
+	})
+}
+
+// TestHazardKindThatIsRefusedAndRemovedGoesUnheard: an informer that is refused
+// is refused in the same way once its kind is gone, but reads know that it is.
+func TestHazardKindThatIsRefusedAndRemovedGoesUnheard(t *testing.T) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
+	) {
+		require.NoError(t, c.Client().Create(t.Context(), gadgetDefinition()))
+		c.Fail(clustercachetest.Status(http.StatusServiceUnavailable), clustercachetest.Resource("gadgets"))
+		calls := ownersOf(t, cc)
+		fleettest.Declare(t, cc, fleettest.Owner("one"),
+			clustercache.Target{Cluster: c.Key(), Kind: clustercache.Kind(gadgets)})
+		require.Equal(t, one, calls.take(time.Minute))
+		require.NoError(t, c.Client().Delete(t.Context(), gadgetDefinition()))
+
+		require.Equal(t, one, calls.take(20*time.Minute))
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gadgets)
+		require.Equal(t, "NotServed", clustercache.ReasonOf(cc.Reader(c.Key()).List(t.Context(), list)))
+		require.Empty(t, calls.take(time.Hour))
 	})
 }
 

@@ -93,10 +93,14 @@ func (r *remap) look() {
 	cancel()
 	missing := false
 	for _, w := range s.Readable() {
-		if m, known := s.config.Mapper.Cached(w.GVK); known {
+		m, known := s.config.Mapper.Cached(w.GVK)
+		if known {
 			s.rebind(w, m)
 		} else {
 			missing = true // it may return with another scope, and no informer would fail
+		}
+		if was := w.missing.Swap(!known); was == known { // live reads know that, the informer may not
+			s.config.OnChanged(w.Selection, true)
 		}
 	}
 

@@ -29,6 +29,7 @@ type Want struct {
 	mapping atomic.Pointer[restmap.Mapping]
 	parted  atomic.Bool          // it answers no more reads
 	expired atomic.Bool          // its informer was found not to be trusted for the sake of time
+	missing atomic.Bool          // its kind was not served when discovery was last read for the set
 	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
 
 	// The rest is protected by the lock of the set.
