@@ -201,7 +201,7 @@ var errNoManagedFields = errors.New("the cache leaves managedFields out")
 func (c *cluster) lacksManagedFields(want *watchset.Want) error {
 	informers := &c.cc.options.Informers
 	m := want.Mapping()
-	if informers.DropManagedFields || m != nil && informers.Transforms[m.Resource.GroupResource()] != nil {
+	if informers.DropManagedFields || m != nil && informers.TransformOf(m.Resource.GroupResource()) != nil {
 		return fmt.Errorf("%w: ForApply: %w", ErrUnsupported, errNoManagedFields)
 	}
 	return nil

@@ -77,7 +77,7 @@ func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
 // transform applies the user's transform, which must not change the object's
 // identity.
 func (r *reflector) transform(o *Object) (*Object, error) {
-	change := r.options.Transforms[r.informer.key.Resource.GroupResource()]
+	change := r.options.TransformOf(r.informer.key.Resource.GroupResource())
 	if change == nil {
 		return o, nil
 	}

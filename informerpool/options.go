@@ -131,7 +131,9 @@ type Options struct {
 	// everything its manager owns from the remote object. Read such objects
 	// live, in clustercache with the option ForApply.
 	DropManagedFields bool
-	// Transforms change objects of a resource before they are stored.
+	// Transforms change objects of a resource before they are stored. The entry
+	// of the zero GroupResource is for all resources that have none of their
+	// own.
 	Transforms map[schema.GroupResource]TransformFunc
 	// OnRollback is called when a server's resourceVersion is behind the one an
 	// informer has already seen. The informer waits for the call, without
@@ -156,6 +158,16 @@ type Options struct {
 	// reported; see [Lease.TrustEnds]. No informer waits for the call. Calls
 	// come one at a time, and changes of a key are merged meanwhile.
 	OnChanged func(key Key, reads bool)
+}
+
+// TransformOf returns what changes the objects of a resource: its entry of
+// Transforms, or else that of the zero GroupResource. It is nil if there is
+// neither.
+func (o *Options) TransformOf(resource schema.GroupResource) TransformFunc {
+	if change := o.Transforms[resource]; change != nil {
+		return change
+	}
+	return o.Transforms[schema.GroupResource{}]
 }
 
 // withDefaults returns the options with every zero value replaced, or one error

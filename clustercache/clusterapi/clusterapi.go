@@ -12,10 +12,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
@@ -23,9 +21,16 @@ import (
 
 // Options configure a [ClusterCache]. The zero value works.
 type Options struct {
+	// Hub reads the Cluster objects that are passed to the mapping functions of
+	// cluster sources, and should read from a cache. Nil passes objects that
+	// have nothing but a namespace and a name.
+	Hub client.Reader
 	// DisableFor are the kinds that GetClient and GetReader never read from the
 	// cache, as in Cluster API's ClientCacheOptions.
 	DisableFor []client.Object
+	// SyncPeriod is how often every object is delivered once more to handlers.
+	// Zero means never.
+	SyncPeriod time.Duration
 }
 
 // ClusterCache is Cluster API's ClusterCache on a clustercache.ClusterCache.
@@ -33,15 +38,13 @@ type Options struct {
 type ClusterCache struct {
 	cc       *clustercache.ClusterCache
 	clusters *multicluster.Clusters
+	hub      client.Reader
 
-	mu      sync.Mutex // protects the field below; no callback is called under it
-	watches map[client.ObjectKey]*watches
-}
+	mu struct { // no callback is called under it
+		sync.Mutex
 
-// watches are the names of the watches of one cluster.
-type watches struct {
-	of    cluster.Cluster
-	names map[string]struct{}
+		watches map[client.ObjectKey]*watches
+	}
 }
 
 var _ capi.ClusterCache = (*ClusterCache)(nil)
@@ -50,15 +53,14 @@ var _ capi.ClusterCache = (*ClusterCache)(nil)
 // started separately and decides which clusters there are. It does no I/O. The
 // error is [clustercache.ErrClosed].
 func New(cc *clustercache.ClusterCache, o Options) (*ClusterCache, error) {
-	c := &ClusterCache{
-		cc: cc,
-		clusters: multicluster.New(cc, multicluster.Options{
-			ClusterOptions: []cluster.Option{func(of *cluster.Options) {
-				of.Client.Cache = &client.CacheOptions{Unstructured: true, DisableFor: o.DisableFor}
-			}},
-		}),
-		watches: map[client.ObjectKey]*watches{},
-	}
+	c := &ClusterCache{cc: cc, hub: o.Hub}
+	c.mu.watches = map[client.ObjectKey]*watches{}
+	c.clusters = multicluster.New(cc, multicluster.Options{
+		SyncPeriod: o.SyncPeriod,
+		ClusterOptions: []cluster.Option{func(of *cluster.Options) {
+			of.Client.Cache = &client.CacheOptions{Unstructured: true, DisableFor: o.DisableFor}
+		}},
+	})
 	ends, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
 		if e.Type == clustercache.Removed {
 			c.forget(e.Cluster)
@@ -72,37 +74,59 @@ func New(cc *clustercache.ClusterCache, o Options) (*ClusterCache, error) {
 	return c, nil
 }
 
-// forget ends the watches of a cluster that was removed.
-func (c *ClusterCache) forget(key client.ObjectKey) {
-	c.mu.Lock()
-	delete(c.watches, key)
-	c.mu.Unlock()
+// Fleet returns the ClusterCache that this one is an interface of.
+func (c *ClusterCache) Fleet() *clustercache.ClusterCache { return c.cc }
 
-	c.clusters.Forget(key)
+// NotConnectedError is the error of a cluster that is not connected. It is
+// Cluster API's ErrClusterNotConnected.
+type NotConnectedError struct {
+	Cluster client.ObjectKey
+	// Op is what needs the connection, such as "client".
+	Op string
+	// Err is why there is none, such as [clustercache.ErrConnecting],
+	// [clustercache.ErrUnknownCluster], or the last failure.
+	Err error
 }
 
-// connected returns a connected cluster. The error is ErrClusterNotConnected,
-// with the cause.
-func (c *ClusterCache) connected(op string, key client.ObjectKey) (cluster.Cluster, error) {
+// Error names the operation, the cluster and the cause.
+func (e *NotConnectedError) Error() string {
+	return fmt.Sprintf("%s of cluster %s: %v: %v", e.Op, e.Cluster, capi.ErrClusterNotConnected, e.Err)
+}
+
+// Unwrap returns Cluster API's ErrClusterNotConnected and the cause.
+func (e *NotConnectedError) Unwrap() []error { return []error{capi.ErrClusterNotConnected, e.Err} }
+
+// connected returns an error unless the cluster is connected.
+func (c *ClusterCache) connected(op string, key client.ObjectKey) error {
 	status, err := c.cc.Status(key)
 	switch {
-	case err != nil:
-	case status.Connected:
-		return c.clusters.Cluster(key)
-	case status.LastError != nil:
+	case err == nil && status.Connected:
+		return nil
+	case err == nil && status.LastError != nil:
 		err = status.LastError
-	default:
+	case err == nil:
 		err = clustercache.ErrConnecting
 	}
 
-	return nil, fmt.Errorf("%s of cluster %s: %w: %w", op, key, capi.ErrClusterNotConnected, err)
+	return &NotConnectedError{Cluster: key, Op: op, Err: err}
+}
+
+// remote returns a connected cluster.
+func (c *ClusterCache) remote(op string, key client.ObjectKey) (cluster.Cluster, error) {
+	c.mu.Lock() // so that forget takes no cluster that was just handed out
+	defer c.mu.Unlock()
+	if err := c.connected(op, key); err != nil {
+		return nil, err
+	}
+
+	return c.clusters.Cluster(key)
 }
 
 // GetClient implements Cluster API's ClusterCache. Reads start an informer of
 // their kind, and the API server answers until it has synced. The client can be
-// kept, and works again after a reconnect.
+// kept, and works again after a reconnect. The error is a [*NotConnectedError].
 func (c *ClusterCache) GetClient(_ context.Context, key client.ObjectKey) (client.Client, error) {
-	remote, err := c.connected("client", key)
+	remote, err := c.remote("client", key)
 	if err != nil {
 		return nil, err
 	}
@@ -114,23 +138,29 @@ func (c *ClusterCache) GetReader(ctx context.Context, key client.ObjectKey) (cli
 	return c.GetClient(ctx, key)
 }
 
-// GetUncachedClient implements Cluster API's ClusterCache.
+// GetUncachedClient implements Cluster API's ClusterCache. The API server
+// answers every read. The error is a [*NotConnectedError].
 func (c *ClusterCache) GetUncachedClient(_ context.Context, key client.ObjectKey) (client.Client, error) {
-	if _, err := c.connected("uncached client", key); err != nil {
+	if err := c.connected("uncached client", key); err != nil {
 		return nil, err
 	}
-	return c.cc.LiveClient(key)
+	live, err := c.cc.LiveClient(key)
+	if err != nil {
+		return nil, &NotConnectedError{Cluster: key, Op: "uncached client", Err: err}
+	}
+	return live, nil
 }
 
 // GetRESTConfig implements Cluster API's ClusterCache. The result is a copy. It
-// holds credentials and does not follow their rotation.
+// holds credentials and does not follow their rotation. The error is a
+// [*NotConnectedError].
 func (c *ClusterCache) GetRESTConfig(_ context.Context, key client.ObjectKey) (*rest.Config, error) {
-	if _, err := c.connected("REST config", key); err != nil {
+	if err := c.connected("REST config", key); err != nil {
 		return nil, err
 	}
 	config, err := c.cc.RESTConfig(key)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", capi.ErrClusterNotConnected, err)
+		return nil, &NotConnectedError{Cluster: key, Op: "REST config", Err: err}
 	}
 	o := c.cc.Options()
 	config.UserAgent, config.Timeout = o.UserAgent, o.RequestTimeout
@@ -139,59 +169,11 @@ func (c *ClusterCache) GetRESTConfig(_ context.Context, key client.ObjectKey) (*
 	return config, nil
 }
 
-var errNoName = errors.New("watcher.Name() is empty")
-
-// Watch implements Cluster API's ClusterCache. A watch is added once for each
-// name, and survives reconnects: adding it again has no effect until the cluster
-// is removed. The Watcher is called without a lock, and while it is, another
-// Watch of the same name returns at once.
-func (c *ClusterCache) Watch(_ context.Context, key client.ObjectKey, watcher capi.Watcher) error {
-	name := watcher.Name()
-	if name == "" {
-		return errNoName
-	}
-	remote, err := c.connected(fmt.Sprintf("watch %s for %T", name, watcher.Object()), key)
-	if err != nil {
-		return err
-	}
-	w := c.begin(key, remote, name)
-	if w == nil {
-		return nil
-	}
-	if err := watcher.Watch(remote.GetCache()); err != nil {
-		c.mu.Lock()
-		delete(w.names, name)
-		c.mu.Unlock()
-
-		return fmt.Errorf("watch %s for %T of cluster %s: %w", name, watcher.Object(), key, err)
-	}
-
-	return nil
-}
-
-// begin records a watch. It returns nil if there is one of that name.
-func (c *ClusterCache) begin(key client.ObjectKey, remote cluster.Cluster, name string) *watches {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	w := c.watches[key]
-	if w == nil || w.of != remote {
-		w = &watches{of: remote, names: map[string]struct{}{}}
-		c.watches[key] = w
-	}
-	if _, there := w.names[name]; there {
-		return nil
-	}
-	w.names[name] = struct{}{}
-
-	return w
-}
-
 // GetHealthCheckingState implements Cluster API's ClusterCache. It is zero for
 // an unknown cluster.
 func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.ObjectKey) capi.HealthCheckingState {
 	status, err := c.cc.Status(key)
-	if err != nil {
+	if err != nil || status.Phase == clustercache.PhaseGone {
 		return capi.HealthCheckingState{}
 	}
 	state := capi.HealthCheckingState{
@@ -206,22 +188,4 @@ func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.Obje
 	return state
 }
 
-// GetClusterSource implements Cluster API's ClusterCache. The only option is
-// Cluster API's WatchForProbeFailure; another one is an error of the source's
-// Start.
-func (c *ClusterCache) GetClusterSource(
-	controllerName string, mapFunc func(context.Context, client.Object) []ctrl.Request,
-	opts ...capi.GetClusterSourceOption,
-) source.Source {
-	s := &clusterSource{cc: c.cc, name: controllerName, mapFunc: mapFunc}
-	for _, o := range opts {
-		switch o := o.(type) {
-		case capi.WatchForProbeFailure:
-			s.silentFor = append(s.silentFor, time.Duration(o))
-		default:
-			s.err = fmt.Errorf("cluster source of controller %s: option %T is not supported", controllerName, o)
-		}
-	}
-
-	return s
-}
+var errNoName = errors.New("watcher.Name() cannot be empty")

@@ -5,20 +5,46 @@ package clusterapi
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 )
 
+// GetClusterSource implements Cluster API's ClusterCache. The mapping function
+// gets the Cluster object as Options.Hub has it, and is not called for one that
+// does not exist. The only option is Cluster API's WatchForProbeFailure;
+// another one is an error of the source's Start. Several controllers can start
+// the source; each ends its own with its context.
+func (c *ClusterCache) GetClusterSource(
+	controllerName string, mapFunc func(context.Context, client.Object) []ctrl.Request,
+	opts ...capi.GetClusterSourceOption,
+) source.Source {
+	s := &clusterSource{c: c, name: controllerName, mapFunc: mapFunc}
+	for _, o := range opts {
+		d, ok := o.(capi.WatchForProbeFailure)
+		if !ok {
+			s.err = fmt.Errorf("cluster source of controller %s: option %T is not supported", controllerName, o)
+			continue
+		}
+		s.silentFor = append(s.silentFor, time.Duration(d))
+	}
+
+	return s
+}
+
 // clusterSource delivers connects, disconnects and silences.
 type clusterSource struct {
-	cc        *clustercache.ClusterCache
+	c         *ClusterCache
 	name      string
 	mapFunc   func(context.Context, client.Object) []ctrl.Request
 	silentFor []time.Duration
@@ -30,13 +56,7 @@ func (s *clusterSource) Start(ctx context.Context, queue workqueue.TypedRateLimi
 	if s.err != nil {
 		return s.err
 	}
-	events := controller.ClusterSource(s.cc,
-		func(ctx context.Context, e clustercache.ClusterEvent) []ctrl.Request {
-			object := &clusterv1.Cluster{}
-			object.SetNamespace(e.Cluster.Namespace)
-			object.SetName(e.Cluster.Name)
-			return s.mapFunc(ctx, object)
-		},
+	events := controller.ClusterSource(s.c.cc, s.requests,
 		controller.ClusterSourceOptions{SilentFor: s.silentFor, Filter: s.selects})
 	return events.Start(ctx, queue)
 }
@@ -53,9 +73,33 @@ func (s *clusterSource) selects(e clustercache.ClusterEvent) bool {
 	case clustercache.Silent:
 		return len(s.silentFor) > 0
 	case clustercache.PhaseChanged:
-		status, err := s.cc.Status(e.Cluster)
+		status, err := s.c.cc.Status(e.Cluster)
 		return len(s.silentFor) > 0 && err == nil && status.Failures > 0 && status.LastProbeSuccess.IsZero()
 	}
 
 	return false
+}
+
+// requests maps the Cluster object of an event. Where it cannot be read, its
+// key is all that the mapping function gets.
+func (s *clusterSource) requests(ctx context.Context, e clustercache.ClusterEvent) []ctrl.Request {
+	object := &clusterv1.Cluster{}
+	object.SetNamespace(e.Cluster.Namespace)
+	object.SetName(e.Cluster.Name)
+	if s.c.hub == nil {
+		return s.mapFunc(ctx, object)
+	}
+
+	found := &clusterv1.Cluster{}
+	switch err := s.c.hub.Get(ctx, e.Cluster, found); {
+	case err == nil:
+		object = found
+	case apierrors.IsNotFound(err):
+		return nil
+	default:
+		s.c.cc.Options().Logger.Error(err, "The Cluster of an event cannot be read, its key is all that is mapped",
+			"controller", s.name, "cluster", e.Cluster)
+	}
+
+	return s.mapFunc(ctx, object)
 }

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/labels"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// hubClusters resolves the clusters that have a Cluster object in the hub, as
+// Cluster API does: from the kubeconfig Secret, once the infrastructure is
+// provisioned. A cluster without a Secret is one whose Secret is missing.
+type hubClusters struct {
+	hub     cache.Cache
+	secrets *resolver.HubResolver
+	// watchFilter is the value of the label that selects Cluster objects, and
+	// filter selects further; both may be empty.
+	watchFilter string
+	filter      func(*clusterv1.Cluster) bool
+}
+
+var (
+	_ resolver.Resolver = (*hubClusters)(nil)
+	_ resolver.Lister   = (*hubClusters)(nil)
+	_ resolver.Notifier = (*hubClusters)(nil)
+)
+
+func (h *hubClusters) selects(object *clusterv1.Cluster) bool {
+	return (h.watchFilter == "" || labels.HasWatchLabel(object, h.watchFilter)) &&
+		(h.filter == nil || h.filter(object))
+}
+
+// Resolve implements resolver.Resolver. It blocks until the Cluster objects
+// have been listed.
+func (h *hubClusters) Resolve(ctx context.Context, key resolver.Cluster) (resolver.Access, error) {
+	object := &clusterv1.Cluster{}
+	err := h.hub.Get(ctx, key, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = resolver.ErrClusterNotFound
+	case err != nil:
+		err = fmt.Errorf("read the Cluster: %w", err)
+	case !h.selects(object):
+		err = resolver.ErrClusterNotFound
+	case !ptr.Deref(object.Status.Initialization.InfrastructureProvisioned, false):
+		err = resolver.ErrNotReady
+	default:
+		return h.access(ctx, key)
+	}
+
+	ref := resolver.ObjectRef{Kind: "Cluster", Namespace: key.Namespace, Name: key.Name}
+	return resolver.Access{}, &resolver.AccessError{Cluster: key, Ref: ref, Err: err}
+}
+
+// access resolves a cluster that exists: only its Secret may be missing.
+func (h *hubClusters) access(ctx context.Context, key resolver.Cluster) (resolver.Access, error) {
+	access, err := h.secrets.Resolve(ctx, key)
+	if errors.Is(err, resolver.ErrClusterNotFound) {
+		err = &resolver.AccessError{
+			Cluster: key,
+			Ref:     resolver.ObjectRef{Kind: "Secret", Namespace: key.Namespace, Name: key.Name + "-kubeconfig"},
+			Err:     resolver.ErrSecretNotFound,
+		}
+	}
+	return access, err
+}
+
+// Clusters implements resolver.Lister. It blocks until the Cluster objects have
+// been listed.
+func (h *hubClusters) Clusters(ctx context.Context) ([]resolver.Cluster, error) {
+	list := &clusterv1.ClusterList{}
+	if err := h.hub.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("list the Clusters: %w", err)
+	}
+	var keys []resolver.Cluster
+	for i := range list.Items {
+		if object := &list.Items[i]; h.selects(object) {
+			keys = append(keys, client.ObjectKeyFromObject(object))
+		}
+	}
+	slices.SortFunc(keys, func(a, b resolver.Cluster) int {
+		return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
+	})
+
+	return keys, nil
+}
+
+// Notify implements resolver.Notifier: it reports changes of Cluster objects
+// and of Secrets.
+func (h *hubClusters) Notify(ctx context.Context, changed func(resolver.Cluster)) error {
+	informer, err := h.hub.GetInformer(ctx, &clusterv1.Cluster{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watch the Clusters: %w", err)
+	}
+	queue := workqueue.NewTyped[resolver.Cluster]()
+	report := func(object any) {
+		if key, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
+			queue.Add(resolver.Cluster{Namespace: key.Namespace, Name: key.Name})
+		}
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    report,
+		UpdateFunc: func(_, object any) { report(object) },
+		DeleteFunc: report,
+	})
+	if err != nil {
+		queue.ShutDown()
+		return fmt.Errorf("watch the Clusters: %w", err)
+	}
+	defer func() { _ = informer.RemoveEventHandler(registration) }() // it fails only if it is none of the informer's
+
+	ended := make(chan error, 1)
+	go func() { // ends with ctx, and is waited for below
+		defer queue.ShutDown()
+		ended <- h.secrets.Notify(ctx, queue.Add)
+	}()
+	for {
+		key, over := queue.Get()
+		if over {
+			return <-ended
+		}
+		changed(key)
+		queue.Done(key)
+	}
+}

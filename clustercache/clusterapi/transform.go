@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterapi
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// transforms returns the transforms of Cluster API's options, by resource. The
+// error is a [*clustercache.OptionError] about a field that cannot be followed.
+func transforms(scheme *runtime.Scheme, o capi.CacheOptions) (map[schema.GroupResource]informerpool.TransformFunc, error) {
+	out := map[schema.GroupResource]informerpool.TransformFunc{}
+	if o.DefaultTransform != nil {
+		out[schema.GroupResource{}] = transform(scheme, o.DefaultTransform)
+	}
+	for object, by := range o.ByObject {
+		field := fmt.Sprintf("Cache.ByObject[%T]", object)
+		if err := onlyTransform(field, by); err != nil {
+			return nil, err
+		}
+		gvk, err := apiutil.GVKForObject(object, scheme)
+		if err != nil {
+			return nil, &clustercache.OptionError{Field: field, Err: err}
+		}
+		if by.Transform != nil {
+			plural, _ := meta.UnsafeGuessKindToResource(gvk)
+			out[plural.GroupResource()] = transform(scheme, by.Transform)
+		}
+	}
+
+	return out, nil
+}
+
+var errUnsupported = errors.New("is not supported: one informer serves all that is read of a kind")
+
+// onlyTransform returns an error if the options of a kind restrict what is
+// cached of it.
+func onlyTransform(field string, by cache.ByObject) error {
+	for name, set := range map[string]bool{
+		".Namespaces": len(by.Namespaces) > 0,
+		".Label":      by.Label != nil,
+		".Field":      by.Field != nil,
+		".SyncPeriod": by.SyncPeriod != nil,
+	} {
+		if set {
+			return &clustercache.OptionError{Field: field + name, Err: errUnsupported}
+		}
+	}
+	return nil
+}
+
+// transform makes a transform of cached objects from one that controller-runtime
+// would call. That one gets a typed object where the scheme has the kind, and
+// what it changes there is changed in the cached object, whose other fields
+// stay: also those that the Go type does not have.
+func transform(scheme *runtime.Scheme, change toolscache.TransformFunc) informerpool.TransformFunc {
+	return func(u *unstructured.Unstructured) error {
+		typed, err := scheme.New(u.GroupVersionKind())
+		if err != nil { // unknown to the scheme
+			return transformed(u, change, u)
+		}
+		object, ok := typed.(client.Object)
+		if !ok {
+			return transformed(u, change, u)
+		}
+		convert := runtime.DefaultUnstructuredConverter
+		if err := convert.FromUnstructured(u.Object, object); err != nil {
+			return err
+		}
+		before, err := convert.ToUnstructured(object)
+		if err != nil {
+			return err
+		}
+		after := &unstructured.Unstructured{}
+		if err := transformed(after, change, object); err != nil {
+			return err
+		}
+		apply(u.Object, before, after.Object)
+
+		return nil
+	}
+}
+
+// transformed calls change for an object, and stores the result in u.
+func transformed(u *unstructured.Unstructured, change toolscache.TransformFunc, object client.Object) error {
+	result, err := change(object)
+	if err != nil {
+		return err
+	}
+	u.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(result)
+	return err
+}
+
+// apply makes the changes between two states of an object in a third.
+func apply(to, before, after map[string]any) {
+	for field := range before {
+		if _, stays := after[field]; !stays {
+			delete(to, field)
+		}
+	}
+	for field, value := range after {
+		was := before[field]
+		if reflect.DeepEqual(was, value) {
+			continue
+		}
+		deep, isMap := value.(map[string]any)
+		deepWas, wasMap := was.(map[string]any)
+		deepTo, toMap := to[field].(map[string]any)
+		if isMap && wasMap && toMap {
+			apply(deepTo, deepWas, deep)
+			continue
+		}
+		to[field] = value
+	}
+}
