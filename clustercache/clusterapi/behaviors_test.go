@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterapi_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// behavior is a public behavior of Cluster API's ClusterCache. The numbers are
+// those of test/clusterapi.
+type behavior struct {
+	cases   string
+	promise string
+	options func() capi.Options // nil: none
+	run     func(t *testing.T, s *site)
+}
+
+func behaviors() []behavior {
+	return []behavior{
+		{"20", "a cluster without infrastructure is not connected, and is once it is provisioned", nil,
+			behaviorProvisioned},
+		{"1, 2, 4, 16, 22", "without a Secret failures are counted, and the Secret wipes them", nil, behaviorSecret},
+		{"3, 38", "a cluster that was never reachable counts failures", nil, behaviorUnreachable},
+		{"5, 6, 7", "cached and uncached reads, writes and the REST config work", nil, behaviorReads},
+		{"17, 18, 37", "a watch is added once by its name", nil, behaviorWatch},
+		{"27, 29, 32", "sources get connects and disconnects, with the Cluster object", nil, behaviorSources},
+		{"33, 34", "only the source that waits for a failure of this length gets it, and once", nil, behaviorSilence},
+		{"19", "transforms change what is cached and not what is read live", transformOptions, behaviorTransforms},
+		{"35", "cached objects are found by an index of the options", indexOptions, behaviorIndex},
+		{"21, 40", "a cluster that the filter leaves out is not connected", filterOptions, behaviorFilter},
+		{"21", "a cluster without the label of the watch filter is not connected", labelOptions, behaviorFilter},
+		{"8, 28", "a deleted Cluster object ends the connection and its state", nil, behaviorDeleted},
+	}
+}
+
+// TestBehaviorsOfClusterAPI runs the same functions on Cluster API's own
+// ClusterCache and on this one.
+func TestBehaviorsOfClusterAPI(t *testing.T) {
+	t.Parallel()
+	envs := testenv.Start(t, 2, testenv.WithNames("hub", "remote"), testenv.WithCRDs(clusterDefinition()))
+	for n, b := range behaviors() {
+		for _, i := range implementations {
+			t.Run(fmt.Sprintf("%s: %s/%s", b.cases, b.promise, i.name), func(t *testing.T) {
+				t.Parallel()
+				var o capi.Options
+				if b.options != nil {
+					o = b.options()
+				}
+				s := newSite(t, envs, fmt.Sprintf("%s-%d", i.name, n), i, o)
+				b.run(t, s)
+			})
+		}
+	}
+}
+
+func behaviorProvisioned(t *testing.T, s *site) {
+	s.secret(t, s.remote.Kubeconfig())
+	object := s.cluster(t, false)
+	s.start(t)
+	require.Never(t, func() bool {
+		_, err := s.GetClient(t.Context(), s.key())
+		return err == nil
+	}, 3*time.Second, 100*time.Millisecond)
+	require.Zero(t, s.state(t))
+
+	s.provision(t, object)
+	s.connected(t)
+}
+
+func behaviorSecret(t *testing.T, s *site) {
+	s.cluster(t, true)
+	s.start(t)
+	eventually(t, "a failure", func() bool { return s.state(t).ConsecutiveFailures > 0 })
+	require.Zero(t, s.state(t).LastProbeSuccessTime)
+	require.NotZero(t, s.state(t).LastProbeTime)
+	s.requireNotConnected(t)
+	eventually(t, "another", func() bool { return s.state(t).ConsecutiveFailures > 1 })
+
+	s.secret(t, s.remote.Kubeconfig())
+	s.connected(t)
+	state := s.state(t)
+	require.Zero(t, state.ConsecutiveFailures)
+	require.NotZero(t, state.LastProbeSuccessTime)
+	require.False(t, state.LastProbeTime.Before(state.LastProbeSuccessTime))
+}
+
+func behaviorUnreachable(t *testing.T, s *site) {
+	proxy := s.remote.Proxy(t)
+	proxy.Refuse()
+	s.secret(t, proxy.Kubeconfig())
+	s.cluster(t, true)
+	s.start(t)
+	eventually(t, "three failures", func() bool { return s.state(t).ConsecutiveFailures > 2 })
+	require.Zero(t, s.state(t).LastProbeSuccessTime)
+	require.NotZero(t, s.state(t).LastProbeTime)
+	s.requireNotConnected(t)
+
+	require.NoError(t, proxy.Heal())
+	s.connected(t)
+	require.Zero(t, s.state(t).ConsecutiveFailures)
+}
+
+func behaviorReads(t *testing.T, s *site) {
+	s.secret(t, s.remote.Kubeconfig())
+	s.cluster(t, true)
+	s.start(t)
+	c := s.connected(t)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: s.namespace}, &corev1.Namespace{}))
+	require.NoError(t, c.List(t.Context(), &corev1.NodeList{}))
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "written"}}
+	require.NoError(t, c.Create(t.Context(), config))
+
+	reader, err := s.GetReader(t.Context(), s.key())
+	require.NoError(t, err)
+	eventually(t, "read what was written", func() bool {
+		return reader.Get(t.Context(), client.ObjectKeyFromObject(config), &corev1.ConfigMap{}) == nil
+	})
+	live, err := s.GetUncachedClient(t.Context(), s.key())
+	require.NoError(t, err)
+	require.NoError(t, live.Delete(t.Context(), config))
+	require.Error(t, live.Get(t.Context(), client.ObjectKeyFromObject(config), &corev1.ConfigMap{}))
+
+	rest, err := s.GetRESTConfig(t.Context(), s.key())
+	require.NoError(t, err)
+	require.Equal(t, s.remote.Config().Host, rest.Host)
+	require.Equal(t, s.namespace, rest.UserAgent)
+	require.Equal(t, 10*time.Second, rest.Timeout)
+	require.InDelta(t, 20, rest.QPS, 0)
+	require.Equal(t, 30, rest.Burst)
+	direct, err := client.New(rest, client.Options{})
+	require.NoError(t, err)
+	require.NoError(t, direct.Get(t.Context(), client.ObjectKey{Name: s.namespace}, &corev1.Namespace{}))
+}
+
+func transformOptions() capi.Options {
+	return capi.Options{Cache: capi.CacheOptions{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
+			Transform: func(in any) (any, error) {
+				if config, ok := in.(*corev1.ConfigMap); ok {
+					config.Data = map[string]string{"kept": config.Data["kept"]}
+				}
+				return in, nil
+			},
+		}},
+	}}
+}
+
+func behaviorTransforms(t *testing.T, s *site) {
+	s.secret(t, s.remote.Kubeconfig())
+	s.cluster(t, true)
+	config := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "large"},
+		Data:       map[string]string{"kept": "yes", "dropped": "yes"},
+	}
+	require.NoError(t, s.remote.Client().Create(t.Context(), config))
+	s.start(t)
+	c := s.connected(t)
+	var namespace corev1.Namespace
+	eventually(t, "the cached ones are changed", func() bool {
+		var cached corev1.ConfigMap
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: s.namespace}, &namespace))
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(config), &cached))
+		return namespace.ManagedFields == nil && len(cached.Data) == 1 && cached.Data["kept"] == "yes" &&
+			cached.ManagedFields != nil // a kind's own transform replaces the default
+	})
+	live, err := s.GetUncachedClient(t.Context(), s.key())
+	require.NoError(t, err)
+	require.NoError(t, live.Get(t.Context(), client.ObjectKey{Name: s.namespace}, &namespace))
+	require.NotEmpty(t, namespace.ManagedFields)
+	require.NoError(t, live.Get(t.Context(), client.ObjectKeyFromObject(config), config))
+	require.Len(t, config.Data, 2)
+}
+
+func indexOptions() capi.Options {
+	return capi.Options{Cache: capi.CacheOptions{Indexes: []capi.CacheOptionsIndex{capi.NodeProviderIDIndex}}}
+}
+
+func behaviorIndex(t *testing.T, s *site) {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
+		Spec:       corev1.NodeSpec{ProviderID: "aws:///" + s.namespace},
+	}
+	require.NoError(t, s.remote.Client().Create(t.Context(), node))
+	s.secret(t, s.remote.Kubeconfig())
+	s.cluster(t, true)
+	s.start(t)
+	c := s.connected(t)
+	var nodes corev1.NodeList
+	require.NoError(t, c.List(t.Context(), &nodes,
+		client.MatchingFields{capi.NodeProviderIDIndex.Field: node.Spec.ProviderID}))
+	require.Len(t, nodes.Items, 1)
+	require.Equal(t, s.namespace, nodes.Items[0].Name)
+}
+
+func filterOptions() capi.Options {
+	return capi.Options{ClusterFilter: func(object *clusterv1.Cluster) bool { return object.Labels["wanted"] == "yes" }}
+}
+
+func labelOptions() capi.Options { return capi.Options{WatchFilterValue: "ours"} }
+
+func behaviorFilter(t *testing.T, s *site) {
+	s.secret(t, s.remote.Kubeconfig())
+	object := s.cluster(t, true)
+	s.start(t)
+	require.Never(t, func() bool {
+		_, err := s.GetClient(t.Context(), s.key())
+		return err == nil
+	}, 3*time.Second, 100*time.Millisecond)
+	require.Zero(t, s.state(t))
+	sent, err := s.remote.Requests(testenv.UserAgent(s.namespace))
+	require.NoError(t, err)
+	require.Empty(t, sent)
+
+	object.Labels["wanted"], object.Labels[clusterv1.WatchLabel] = "yes", "ours"
+	require.NoError(t, s.client.Update(t.Context(), object))
+	s.connected(t)
+}
+
+func behaviorDeleted(t *testing.T, s *site) {
+	s.secret(t, s.remote.Kubeconfig())
+	object := s.cluster(t, true)
+	s.start(t)
+	s.connected(t)
+	require.NoError(t, s.client.Delete(context.Background(), object))
+	eventually(t, "not connected", func() bool {
+		_, err := s.GetClient(t.Context(), s.key())
+		return err != nil
+	})
+	s.requireNotConnected(t)
+	eventually(t, "no state", func() bool { return s.state(t) == capi.HealthCheckingState{} })
+}
