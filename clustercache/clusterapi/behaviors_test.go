@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -40,6 +42,7 @@ func behaviors() []behavior {
 		{"27, 29, 32", "sources get connects and disconnects, with the Cluster object", nil, behaviorSources},
 		{"33, 34", "only the source that waits for a failure of this length gets it, and once", nil, behaviorSilence},
 		{"19", "transforms change what is cached and not what is read live", transformOptions, behaviorTransforms},
+		{"6", "a kind is read within the limits of the options", limitOptions, behaviorLimits},
 		{"35", "cached objects are found by an index of the options", indexOptions, behaviorIndex},
 		{"21, 40", "a cluster that the filter leaves out is not connected", filterOptions, behaviorFilter},
 		{"21", "a cluster without the label of the watch filter is not connected", labelOptions, behaviorFilter},
@@ -184,6 +187,48 @@ func behaviorTransforms(t *testing.T, s *site) {
 	require.NotEmpty(t, namespace.ManagedFields)
 	require.NoError(t, live.Get(t.Context(), client.ObjectKeyFromObject(config), config))
 	require.Len(t, config.Data, 2)
+}
+
+// limitOptions limit Secrets as Cluster API's own KubeadmControlPlane limits
+// Pods.
+func limitOptions() capi.Options {
+	return capi.Options{Cache: capi.CacheOptions{ByObject: map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{
+			metav1.NamespaceSystem: {LabelSelector: labels.SelectorFromSet(labels.Set{"tier": "control-plane"})},
+		}},
+	}}}
+}
+
+func behaviorLimits(t *testing.T, s *site) {
+	secret := func(namespace, name, tier string) {
+		require.NoError(t, s.remote.Client().Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      s.namespace + name,
+			Labels:    map[string]string{"tier": tier, "run": s.namespace},
+		}}))
+	}
+	secret(metav1.NamespaceSystem, "in", "control-plane")
+	secret(metav1.NamespaceSystem, "out", "worker")
+	secret(s.namespace, "elsewhere", "control-plane")
+	s.secret(t, s.remote.Kubeconfig())
+	s.cluster(t, true)
+	s.start(t)
+	c := s.connected(t)
+
+	for _, opts := range [][]client.ListOption{
+		{client.MatchingLabels{"run": s.namespace}},
+		{client.MatchingLabels{"run": s.namespace}, client.InNamespace(metav1.NamespaceSystem)},
+	} {
+		var found corev1.SecretList
+		require.NoError(t, c.List(t.Context(), &found, opts...))
+		require.Len(t, found.Items, 1)
+		require.Equal(t, s.namespace+"in", found.Items[0].Name)
+	}
+	in := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: s.namespace + "in"}
+	require.NoError(t, c.Get(t.Context(), in, &corev1.Secret{}))
+	out := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: s.namespace + "out"}
+	require.True(t, apierrors.IsNotFound(c.Get(t.Context(), out, &corev1.Secret{})))
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: s.namespace}, &corev1.Namespace{}), "no limit")
 }
 
 func indexOptions() capi.Options {

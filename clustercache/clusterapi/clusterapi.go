@@ -39,6 +39,7 @@ type ClusterCache struct {
 	cc       *clustercache.ClusterCache
 	clusters *multicluster.Clusters
 	hub      client.Reader
+	limits   limits
 
 	mu struct { // no callback is called under it
 		sync.Mutex
@@ -129,6 +130,9 @@ func (c *ClusterCache) GetClient(_ context.Context, key client.ObjectKey) (clien
 	remote, err := c.remote("client", key)
 	if err != nil {
 		return nil, err
+	}
+	if len(c.limits) > 0 {
+		return limitedClient{Client: remote.GetClient(), limits: c.limits}, nil
 	}
 	return remote.GetClient(), nil
 }

@@ -6,6 +6,7 @@ package clusterapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,10 +59,15 @@ func SetupWithManager(
 	ctx context.Context, mgr manager.Manager, options capi.Options, controllerOptions controller.Options,
 	change ...func(*Settings),
 ) (*ClusterCache, error) {
-	settings, err := newSettings(ctx, mgr, options)
+	cached, err := newCached(mgr.GetScheme(), options.Cache)
 	if err != nil {
 		return nil, err
 	}
+	settings, err := newSettings(ctx, mgr, options.Client)
+	if err != nil {
+		return nil, err
+	}
+	settings.Fleet.Informers.Transforms = cached.transforms
 	for _, f := range change {
 		f(&settings)
 	}
@@ -81,12 +87,13 @@ func SetupWithManager(
 	}
 	c, err := New(cc, Options{
 		Hub:        mgr.GetCache(),
-		DisableFor: options.Client.Cache.DisableFor,
+		DisableFor: slices.Concat(options.Client.Cache.DisableFor, cached.limited),
 		SyncPeriod: ptr.Deref(options.Cache.SyncPeriod, 0),
 	})
 	if err != nil {
 		return nil, err
 	}
+	c.limits = cached.limits
 	for _, index := range options.Cache.Indexes {
 		if err := c.clusters.IndexField(ctx, index.Object, index.Field, index.ExtractValue); err != nil {
 			return nil, &clustercache.OptionError{Field: "Cache.Indexes[" + index.Field + "]", Err: err}
@@ -98,8 +105,8 @@ func SetupWithManager(
 }
 
 // newSettings translates Cluster API's options.
-func newSettings(ctx context.Context, mgr manager.Manager, o capi.Options) (Settings, error) {
-	if o.Client.UserAgent == "" {
+func newSettings(ctx context.Context, mgr manager.Manager, o capi.ClientOptions) (Settings, error) {
+	if o.UserAgent == "" {
 		return Settings{}, &clustercache.OptionError{Field: "Client.UserAgent", Err: errRequired}
 	}
 	fleet := clustercache.Options{
@@ -111,17 +118,15 @@ func newSettings(ctx context.Context, mgr manager.Manager, o capi.Options) (Sett
 		ProbeTimeout:     5 * time.Second,
 		FailureThreshold: 5,
 		SuccessThreshold: 1,
-		RequestTimeout:   orDefault(o.Client.Timeout, 10*time.Second),
-		QPS:              float64(orDefault(o.Client.QPS, 20)),
-		Burst:            orDefault(o.Client.Burst, 30),
-		UserAgent:        o.Client.UserAgent,
+		RequestTimeout:   orDefault(o.Timeout, 10*time.Second),
+		QPS:              float64(orDefault(o.QPS, 20)),
+		Burst:            orDefault(o.Burst, 30),
+		UserAgent:        o.UserAgent,
 	}
 	// A management cluster may manage itself.
 	fleet.DialPolicy.AllowHub = true
-	var err error
-	fleet.Informers.Transforms, err = transforms(mgr.GetScheme(), o.Cache)
 
-	return Settings{Fleet: fleet, Secrets: resolver.HubOptions{Logger: fleet.Logger}}, err
+	return Settings{Fleet: fleet, Secrets: resolver.HubOptions{Logger: fleet.Logger}}, nil
 }
 
 func orDefault[T comparable](value, otherwise T) T {

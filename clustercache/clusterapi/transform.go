@@ -4,7 +4,6 @@
 package clusterapi
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -23,47 +21,44 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// transforms returns the transforms of Cluster API's options, by resource. The
-// error is a [*clustercache.OptionError] about a field that cannot be followed.
-func transforms(scheme *runtime.Scheme, o capi.CacheOptions) (map[schema.GroupResource]informerpool.TransformFunc, error) {
-	out := map[schema.GroupResource]informerpool.TransformFunc{}
+// cached is what Cluster API's CacheOptions say about what is cached.
+type cached struct {
+	transforms map[schema.GroupResource]informerpool.TransformFunc
+	limits     limits
+	limited    []client.Object // the kinds that have a limit
+}
+
+// newCached translates the options. The error is a [*clustercache.OptionError]
+// about a field that cannot be followed.
+func newCached(scheme *runtime.Scheme, o capi.CacheOptions) (cached, error) {
+	out := cached{transforms: map[schema.GroupResource]informerpool.TransformFunc{}, limits: limits{}}
 	if o.DefaultTransform != nil {
-		out[schema.GroupResource{}] = transform(scheme, o.DefaultTransform)
+		out.transforms[schema.GroupResource{}] = transform(scheme, o.DefaultTransform)
 	}
 	for object, by := range o.ByObject {
 		field := fmt.Sprintf("Cache.ByObject[%T]", object)
-		if err := onlyTransform(field, by); err != nil {
-			return nil, err
-		}
 		gvk, err := apiutil.GVKForObject(object, scheme)
 		if err != nil {
-			return nil, &clustercache.OptionError{Field: field, Err: err}
+			return cached{}, &clustercache.OptionError{Field: field, Err: err}
+		}
+		if by.SyncPeriod != nil {
+			return cached{}, &clustercache.OptionError{Field: field + ".SyncPeriod", Err: errUnsupported}
+		}
+		limit, limited, err := newLimit(field, by)
+		if err != nil {
+			return cached{}, err
+		}
+		if limited {
+			out.limits[gvk] = limit
+			out.limited = append(out.limited, object)
 		}
 		if by.Transform != nil {
 			plural, _ := meta.UnsafeGuessKindToResource(gvk)
-			out[plural.GroupResource()] = transform(scheme, by.Transform)
+			out.transforms[plural.GroupResource()] = transform(scheme, by.Transform)
 		}
 	}
 
 	return out, nil
-}
-
-var errUnsupported = errors.New("is not supported: one informer serves all that is read of a kind")
-
-// onlyTransform returns an error if the options of a kind restrict what is
-// cached of it.
-func onlyTransform(field string, by cache.ByObject) error {
-	for name, set := range map[string]bool{
-		".Namespaces": len(by.Namespaces) > 0,
-		".Label":      by.Label != nil,
-		".Field":      by.Field != nil,
-		".SyncPeriod": by.SyncPeriod != nil,
-	} {
-		if set {
-			return &clustercache.OptionError{Field: field + name, Err: errUnsupported}
-		}
-	}
-	return nil
 }
 
 // transform makes a transform of cached objects from one that controller-runtime

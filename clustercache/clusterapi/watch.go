@@ -35,6 +35,9 @@ func (c *ClusterCache) Watch(_ context.Context, key client.ObjectKey, watcher ca
 	if err != nil {
 		return err
 	}
+	if err := c.limited(watcher.Object()); err != nil {
+		return fmt.Errorf("%s of cluster %s: %w", op, key, err)
+	}
 	w := c.begin(key, remote, name)
 	if w == nil {
 		return nil
