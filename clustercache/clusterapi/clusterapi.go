@@ -79,7 +79,7 @@ func New(cc *clustercache.ClusterCache, o Options) (*ClusterCache, error) {
 func (c *ClusterCache) Fleet() *clustercache.ClusterCache { return c.cc }
 
 // NotConnectedError is the error of a cluster that is not connected. It is
-// Cluster API's ErrClusterNotConnected.
+// Cluster API's ErrClusterNotConnected, and [clustercache.ErrNotConnected].
 type NotConnectedError struct {
 	Cluster client.ObjectKey
 	// Op is what needs the connection, such as "client".
@@ -94,8 +94,10 @@ func (e *NotConnectedError) Error() string {
 	return fmt.Sprintf("%s of cluster %s: %v: %v", e.Op, e.Cluster, capi.ErrClusterNotConnected, e.Err)
 }
 
-// Unwrap returns Cluster API's ErrClusterNotConnected and the cause.
-func (e *NotConnectedError) Unwrap() []error { return []error{capi.ErrClusterNotConnected, e.Err} }
+// Unwrap returns the errors of both packages and the cause.
+func (e *NotConnectedError) Unwrap() []error {
+	return []error{capi.ErrClusterNotConnected, clustercache.ErrNotConnected, e.Err}
+}
 
 // connected returns an error unless the cluster is connected.
 func (c *ClusterCache) connected(op string, key client.ObjectKey) error {

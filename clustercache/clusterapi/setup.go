@@ -151,7 +151,7 @@ func (r *runnable) NeedLeaderElection() bool { return r.leader }
 // Start runs the ClusterCache until ctx ends.
 func (r *runnable) Start(ctx context.Context) error {
 	if err := r.metrics.register(); err != nil {
-		return err
+		r.Options().Logger.Error(err, "Metrics of Cluster API's names are not exported")
 	}
 	defer r.metrics.unregister()
 

@@ -1,0 +1,300 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterapi_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clusterapi"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+)
+
+// fakes runs a test in virtual time with one cluster, that is connected.
+func fakes(t *testing.T, run func(*testing.T, *clustercachetest.Fleet, *clustercachetest.Cluster, *clusterapi.ClusterCache)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		fleet := clustercachetest.New(t, clustercachetest.Options{})
+		east := fleet.Add("fleet/east")
+		c, err := clusterapi.New(fleet.ClusterCache(), clusterapi.Options{})
+		require.NoError(t, err)
+		require.Same(t, fleet.ClusterCache(), c.Fleet())
+		fleet.WaitSynced()
+		run(t, fleet, east, c)
+	})
+}
+
+// watcher is a Watcher of Secrets that calls a function.
+type watcher func(cache.Cache) error
+
+func (watcher) Name() string                    { return "secrets" }
+func (watcher) Object() client.Object           { return &corev1.Secret{} }
+func (w watcher) Watch(cache cache.Cache) error { return w(cache) }
+
+// TestAWatchThatFailedIsAddedAgain: its name is free for the next call.
+func TestAWatchThatFailedIsAddedAgain(t *testing.T) {
+	fakes(t, func(t *testing.T, _ *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		broken, calls := errors.New("broken"), 0
+		require.ErrorIs(t, c.Watch(t.Context(), east.Key(), watcher(func(cache.Cache) error { return broken })), broken)
+		for range 2 {
+			require.NoError(t, c.Watch(t.Context(), east.Key(), watcher(func(cache.Cache) error {
+				calls++
+				return nil
+			})))
+		}
+		require.Equal(t, 1, calls)
+	})
+}
+
+// TestAWatcherMayCallBack: for the same cluster, and for the same watch.
+func TestAWatcherMayCallBack(t *testing.T) {
+	fakes(t, func(t *testing.T, _ *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		var w watcher
+		w = func(cache.Cache) error {
+			if _, err := c.GetClient(t.Context(), east.Key()); err != nil {
+				return err
+			}
+			return c.Watch(t.Context(), east.Key(), w)
+		}
+		require.NoError(t, c.Watch(t.Context(), east.Key(), w))
+	})
+}
+
+// secrets starts a source of Secrets in a queue that it returns.
+func secrets(t *testing.T) (watcher, workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+	t.Helper()
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	t.Cleanup(queue.ShutDown)
+	return func(cache cache.Cache) error {
+		return source.Kind(cache, client.Object(&corev1.Secret{}),
+			handler.TypedEventHandler[client.Object, ctrl.Request](&handler.EnqueueRequestForObject{})).
+			Start(t.Context(), queue)
+	}, queue
+}
+
+func create(t *testing.T, c *clustercachetest.Cluster, name string) {
+	t.Helper()
+	require.NoError(t, c.Client().Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}))
+}
+
+// TestAWatchSurvivesAReconnect delivers what changed meanwhile, and nothing
+// else, without another Watch.
+func TestAWatchSurvivesAReconnect(t *testing.T) {
+	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		create(t, east, "before")
+		w, queue := secrets(t)
+		require.NoError(t, c.Watch(t.Context(), east.Key(), w))
+		fleet.WaitSynced()
+		synctest.Wait()
+		request, _ := queue.Get()
+		require.Equal(t, "before", request.Name)
+		queue.Done(request)
+
+		east.Disconnect()
+		fleet.WaitSynced()
+		_, err := c.GetClient(t.Context(), east.Key())
+		require.ErrorIs(t, err, capi.ErrClusterNotConnected)
+		require.ErrorIs(t, err, clustercache.ErrNotConnected)
+		create(t, east, "meanwhile")
+		east.Connect()
+		fleet.WaitSynced()
+		require.NoError(t, c.Watch(t.Context(), east.Key(), w))
+		synctest.Wait()
+		request, _ = queue.Get()
+		require.Equal(t, "meanwhile", request.Name)
+		require.Zero(t, queue.Len())
+	})
+}
+
+// TestAClusterThatIsCreatedAgainIsWatchedAgain: the names of the removed one
+// are free.
+func TestAClusterThatIsCreatedAgainIsWatchedAgain(t *testing.T) {
+	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		w, queue := secrets(t)
+		require.NoError(t, c.Watch(t.Context(), east.Key(), w))
+		east.Remove()
+		fleet.WaitSynced()
+		synctest.Wait()
+		require.ErrorIs(t, c.Watch(t.Context(), east.Key(), w), capi.ErrClusterNotConnected)
+		require.Zero(t, c.GetHealthCheckingState(t.Context(), east.Key()))
+
+		east = fleet.Add("fleet/east")
+		fleet.WaitSynced()
+		require.NoError(t, c.Watch(t.Context(), east.Key(), w))
+		create(t, east, "new")
+		fleet.WaitSynced()
+		synctest.Wait()
+		request, _ := queue.Get()
+		require.Equal(t, "new", request.Name)
+	})
+}
+
+// foreign is an option of another implementation.
+type foreign struct{ capi.WatchForProbeFailure }
+
+// TestAnUnknownOptionOfASourceIsAnError: it is not ignored.
+func TestAnUnknownOptionOfASourceIsAnError(t *testing.T) {
+	fakes(t, func(t *testing.T, _ *clustercachetest.Fleet, _ *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		s := c.GetClusterSource("nodes", func(context.Context, client.Object) []ctrl.Request { return nil }, foreign{})
+		require.ErrorContains(t, s.Start(t.Context(), nil), "clusterapi_test.foreign")
+	})
+}
+
+// TestASourceThatIsNeverReadBlocksNothing is case 46: Cluster API's own stops
+// for ever.
+func TestASourceThatIsNeverReadBlocksNothing(t *testing.T) {
+	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		c.GetClusterSource("never started", nil)
+		stuck := make(chan struct{})
+		defer close(stuck)
+		_, queue := secrets(t)
+		require.NoError(t, c.GetClusterSource("stuck", func(context.Context, client.Object) []ctrl.Request {
+			<-stuck
+			return nil
+		}).Start(t.Context(), queue))
+		synctest.Wait()
+		east.Disconnect()
+		fleet.WaitSynced()
+		east.Connect()
+		fleet.WaitSynced()
+		_, err := c.GetClient(t.Context(), east.Key())
+		require.NoError(t, err)
+	})
+}
+
+// TestMetricsOfClusterAPIsNamesAreTakenOver from a registry in which Cluster
+// API's package has registered its own.
+func TestMetricsOfClusterAPIsNamesAreTakenOver(t *testing.T) {
+	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		registry := prometheus.NewPedanticRegistry()
+		for name, help := range map[string]string{
+			"healthcheck":   "Result of the last clustercache healthcheck for a cluster.",
+			"connection_up": "Whether the connection to the cluster is up.",
+		} {
+			registry.MustRegister(prometheus.NewGaugeVec(
+				prometheus.GaugeOpts{Name: "capi_cluster_cache_" + name, Help: help},
+				[]string{"cluster_name", "cluster_namespace"}))
+		}
+		unregister, err := clusterapi.RegisterMetrics(c.Fleet(), registry)
+		require.NoError(t, err)
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(series("1"))))
+		east.Disconnect()
+		fleet.WaitSynced()
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(series("0"))))
+		east.Remove()
+		fleet.WaitSynced()
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader("")))
+		unregister()
+	})
+}
+
+// series are the metrics of the cluster.
+func series(value string) string {
+	const labels = `{cluster_name="east",cluster_namespace="fleet"} `
+	return "# HELP capi_cluster_cache_connection_up Whether the connection to the cluster is up.\n" +
+		"# TYPE capi_cluster_cache_connection_up gauge\n" +
+		"capi_cluster_cache_connection_up" + labels + value + "\n" +
+		"# HELP capi_cluster_cache_healthcheck Result of the last clustercache healthcheck for a cluster.\n" +
+		"# TYPE capi_cluster_cache_healthcheck gauge\n" +
+		"capi_cluster_cache_healthcheck" + labels + value + "\n"
+}
+
+// recorder is a manager that runs nothing before the test ends.
+type recorder struct {
+	manager.Manager
+
+	added []manager.Runnable
+}
+
+func (r *recorder) Add(added manager.Runnable) error {
+	r.added = append(r.added, added)
+	return nil
+}
+
+func newRecorder(t *testing.T) *recorder {
+	t.Helper()
+	mgr, err := ctrl.NewManager(&rest.Config{Host: "https://127.0.0.1:1"}, ctrl.Options{Scheme: newScheme(t)})
+	require.NoError(t, err)
+	r := &recorder{Manager: mgr}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		for _, added := range r.added {
+			require.NoError(t, added.Start(ctx))
+		}
+	})
+	return r
+}
+
+// TestOnlyTheLeaderConnectsUnlessToldOtherwise, as with Cluster API's own.
+func TestOnlyTheLeaderConnectsUnlessToldOtherwise(t *testing.T) {
+	for want, asked := range map[bool]*bool{true: nil, false: new(false)} {
+		mgr := newRecorder(t)
+		o := capi.Options{Client: capi.ClientOptions{UserAgent: "test"}}
+		_, err := clusterapi.SetupWithManager(t.Context(), mgr, o, controller.Options{NeedLeaderElection: asked})
+		require.NoError(t, err)
+		require.Len(t, mgr.added, 1)
+		elected, ok := mgr.added[0].(manager.LeaderElectionRunnable)
+		require.True(t, ok)
+		require.Equal(t, want, elected.NeedLeaderElection())
+	}
+}
+
+// TestSettingsBeginWithClusterAPIsNumbers and with its options.
+func TestSettingsBeginWithClusterAPIsNumbers(t *testing.T) {
+	var settings clusterapi.Settings
+	c, err := clusterapi.SetupWithManager(t.Context(), newRecorder(t), capi.Options{
+		Client: capi.ClientOptions{UserAgent: "test", QPS: 7, Burst: 8, Timeout: time.Minute},
+	}, controller.Options{}, func(s *clusterapi.Settings) {
+		settings = *s
+		s.Fleet.Name = "changed"
+	})
+	require.NoError(t, err)
+	require.Equal(t, 10*time.Second, settings.Fleet.ProbeInterval)
+	require.Equal(t, 5*time.Second, settings.Fleet.ProbeTimeout)
+	require.Equal(t, 5, settings.Fleet.FailureThreshold)
+	require.True(t, settings.Fleet.DialPolicy.AllowHub)
+	o := c.Fleet().Options()
+	require.Equal(t, "test", o.UserAgent)
+	require.InDelta(t, 7, o.QPS, 0)
+	require.Equal(t, 8, o.Burst)
+	require.Equal(t, time.Minute, o.RequestTimeout)
+	require.Equal(t, "changed", o.Name)
+
+	_, err = clusterapi.SetupWithManager(t.Context(), newRecorder(t), capi.Options{}, controller.Options{})
+	wrong, ok := errors.AsType[*clustercache.OptionError](err)
+	require.True(t, ok)
+	require.Equal(t, "Client.UserAgent", wrong.Field)
+}
+
+// TestAKindWithALimitIsNotWatched: an informer would have all of it.
+func TestAKindWithALimitIsNotWatched(t *testing.T) {
+	fakes(t, func(t *testing.T, _ *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+		clusterapi.Limit(c, corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system")
+		require.ErrorContains(t, c.Watch(t.Context(), east.Key(), watcher(func(cache.Cache) error { return nil })),
+			"Cache.ByObject limits the kind")
+	})
+}
