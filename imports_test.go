@@ -36,6 +36,9 @@ var allowed = map[string][]string{
 		"informerpool",
 		"internal/clustername",
 	},
+	"clustercache/clusterapi": { // a module of its own
+		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver", "informerpool",
+	},
 	"clustercache/clustercachetest": {
 		"clustercache", "clustercache/ownership", "clustercache/resolver", "informerpool",
 		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",

@@ -39,6 +39,12 @@ func TestHazardExtractAndApplyWipesTheObject(t *testing.T) {
 				return nil
 			},
 		}}, false, []client.GetOption{clustercache.ForApply}},
+		{"transformed like all", informerpool.Options{Transforms: map[schema.GroupResource]informerpool.TransformFunc{
+			{}: func(u *unstructured.Unstructured) error {
+				u.SetManagedFields(nil)
+				return nil
+			},
+		}}, false, []client.GetOption{clustercache.ForApply}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
