@@ -4,8 +4,13 @@
 package clusterapi_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -297,4 +302,26 @@ func TestAKindWithALimitIsNotWatched(t *testing.T) {
 		require.ErrorContains(t, c.Watch(t.Context(), east.Key(), watcher(func(cache.Cache) error { return nil })),
 			"Cache.ByObject limits the kind")
 	})
+}
+
+// TestTheTableOfCasesIsTrue compares the README with the behaviors that run on
+// both.
+func TestTheTableOfCasesIsTrue(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| (\d+) \|.*\| (yes|) ?\|$`).FindAllStringSubmatch(string(text), -1)
+	require.Len(t, rows, 57)
+	var listed []string
+	for n, row := range rows {
+		require.Equal(t, strconv.Itoa(n+1), row[1])
+		if row[2] == "yes" {
+			listed = append(listed, row[1])
+		}
+	}
+	var run []string
+	for _, b := range behaviors() {
+		run = append(run, strings.Split(b.cases, ", ")...)
+	}
+	slices.SortFunc(run, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+	require.Equal(t, listed, slices.Compact(run))
 }
