@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // listener is a controller that counts its requests.
@@ -43,7 +42,7 @@ func (s *site) listen(t *testing.T, name string, opts ...capi.GetClusterSourceOp
 		}),
 	})
 	require.NoError(t, err)
-	var events source.Source = s.GetClusterSource(name, func(_ context.Context, o client.Object) []ctrl.Request {
+	events := s.GetClusterSource(name, func(_ context.Context, o client.Object) []ctrl.Request {
 		l.labels.Store(o.(*clusterv1.Cluster).Labels)
 		return []ctrl.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 	}, opts...)

@@ -38,7 +38,10 @@ import (
 )
 
 // fakes runs a test in virtual time with one cluster, that is connected.
-func fakes(t *testing.T, run func(*testing.T, *clustercachetest.Fleet, *clustercachetest.Cluster, *clusterapi.ClusterCache)) {
+func fakes(
+	t *testing.T,
+	run func(*testing.T, *clustercachetest.Fleet, *clustercachetest.Cluster, *clusterapi.ClusterCache),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})
@@ -108,7 +111,9 @@ func create(t *testing.T, c *clustercachetest.Cluster, name string) {
 // TestAWatchSurvivesAReconnect delivers what changed meanwhile, and nothing
 // else, without another Watch.
 func TestAWatchSurvivesAReconnect(t *testing.T) {
-	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+	fakes(t, func(
+		t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache,
+	) {
 		create(t, east, "before")
 		w, queue := secrets(t)
 		require.NoError(t, c.Watch(t.Context(), east.Key(), w))
@@ -137,7 +142,9 @@ func TestAWatchSurvivesAReconnect(t *testing.T) {
 // TestAClusterThatIsCreatedAgainIsWatchedAgain: the names of the removed one
 // are free.
 func TestAClusterThatIsCreatedAgainIsWatchedAgain(t *testing.T) {
-	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+	fakes(t, func(
+		t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache,
+	) {
 		w, queue := secrets(t)
 		require.NoError(t, c.Watch(t.Context(), east.Key(), w))
 		east.Remove()
@@ -145,6 +152,7 @@ func TestAClusterThatIsCreatedAgainIsWatchedAgain(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, c.Watch(t.Context(), east.Key(), w), capi.ErrClusterNotConnected)
 		require.Zero(t, c.GetHealthCheckingState(t.Context(), east.Key()))
+		require.Empty(t, c.Fleet().Clusters(), "it is not held")
 
 		east = fleet.Add("fleet/east")
 		fleet.WaitSynced()
@@ -171,7 +179,9 @@ func TestAnUnknownOptionOfASourceIsAnError(t *testing.T) {
 // TestASourceThatIsNeverReadBlocksNothing is case 46: Cluster API's own stops
 // for ever.
 func TestASourceThatIsNeverReadBlocksNothing(t *testing.T) {
-	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+	fakes(t, func(
+		t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache,
+	) {
 		c.GetClusterSource("never started", nil)
 		stuck := make(chan struct{})
 		defer close(stuck)
@@ -193,7 +203,9 @@ func TestASourceThatIsNeverReadBlocksNothing(t *testing.T) {
 // TestMetricsOfClusterAPIsNamesAreTakenOver from a registry in which Cluster
 // API's package has registered its own.
 func TestMetricsOfClusterAPIsNamesAreTakenOver(t *testing.T) {
-	fakes(t, func(t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache) {
+	fakes(t, func(
+		t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache,
+	) {
 		registry := prometheus.NewPedanticRegistry()
 		for name, help := range map[string]string{
 			"healthcheck":   "Result of the last clustercache healthcheck for a cluster.",
@@ -209,6 +221,7 @@ func TestMetricsOfClusterAPIsNamesAreTakenOver(t *testing.T) {
 		east.Disconnect()
 		fleet.WaitSynced()
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(series("0"))))
+		require.NoError(t, c.Fleet().Engage(east.Key()), "it stays known")
 		east.Remove()
 		fleet.WaitSynced()
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader("")))
