@@ -126,10 +126,11 @@
 //
 // A cluster is probed every ten seconds unless it shows other signs of life. It
 // becomes [PhaseDegraded] after one failed probe and [PhaseDisconnected] after
-// three, no later than 45 s after its last response. Reads then fail at once
-// with [ErrNotConnected], and the informers send no requests until the cluster
-// is connected again. Cached objects stay, and can be read with [CacheOnly] and
-// [MaxStaleness].
+// three: no later than 45 s after its last response, and within two seconds
+// where a watch breaks and the server refuses connections. Reads then fail at
+// once with [ErrNotConnected], and the informers send no requests until the
+// cluster is connected again. Cached objects stay, and can be read with
+// [CacheOnly] and [MaxStaleness].
 //
 // Attempts to connect back off to at most 30 s. A change reported by the
 // resolver starts an attempt at once; an attempt that is already running

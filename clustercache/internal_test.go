@@ -168,7 +168,8 @@ func TestSilenceBeginsAnewWithEachAnswer(t *testing.T) {
 	began := time.Now()
 	at := func(minutes float64) time.Time { return began.Add(time.Duration(minutes * float64(time.Minute))) }
 	after := []time.Duration{time.Minute, 2 * time.Minute}
-	s, v := &silence{}, &connection.View{LastSuccess: began}
+	s, v := &silence{}, &connection.View{}
+	v.LastSuccess = began
 
 	require.Zero(t, s.advance(v, after, at(0.9)))
 	require.Equal(t, time.Minute, s.advance(v, after, at(1)))
@@ -178,14 +179,4 @@ func TestSilenceBeginsAnewWithEachAnswer(t *testing.T) {
 	require.Zero(t, s.advance(v, after, at(2)))
 	require.Equal(t, time.Minute, s.advance(v, after, at(2.5)))
 	require.Equal(t, 2*time.Minute, s.advance(v, after, at(9)))
-}
-
-// NextAttempt returns the time of the next attempt to connect, or zero if none
-// is due. No message may be in handling.
-func (cc *ClusterCache) NextAttempt(key client.ObjectKey) time.Time {
-	c := cc.find(key)
-	if c == nil {
-		return time.Time{}
-	}
-	return c.conn.NextAttempt()
 }

@@ -143,8 +143,8 @@ func (f *crowded) connect(begin func()) []time.Duration {
 	missing := map[client.ObjectKey]time.Time{}
 	for _, k := range f.good {
 		missing[k] = began
-		if at := f.cc.NextAttempt(k); at.After(began) {
-			missing[k] = at
+		if s, err := f.cc.Status(k); err == nil && s.NextAttempt.After(began) {
+			missing[k] = s.NextAttempt
 		}
 	}
 	begin()

@@ -83,13 +83,16 @@ type Options struct {
 	ProbePath string
 	// ProbeInterval is the time between two probes of a cluster. A sign of life
 	// on any request makes the next probe unnecessary. Each interval is
-	// shortened by up to a fifth, at random. Defaults to 10 s.
+	// shortened by up to a fifth, at random. A connection that is refused or
+	// breaks is followed by a probe at once, and while connections are refused,
+	// a probe follows every 500 ms. Defaults to 10 s.
 	ProbeInterval time.Duration
 	// ProbeTimeout bounds one probe, and each of the few requests that
 	// connecting takes. Defaults to 5 s.
 	ProbeTimeout time.Duration
 	// FailureThreshold is the number of consecutive failed probes after which a
-	// cluster is disconnected. Defaults to 3.
+	// cluster is disconnected: up to so many intervals of ProbeInterval, or of
+	// 500 ms while connections are refused. Defaults to 3.
 	FailureThreshold int
 	// SuccessThreshold is the number of consecutive successful probes after
 	// which a degraded cluster is ready again. Defaults to 2.
@@ -312,10 +315,15 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
+// brokenPause is the time between two probes of a server that refuses
+// connections.
+const brokenPause = 500 * time.Millisecond
+
 // phases returns the numbers on which the connection's decisions depend.
 func (o Options) phases() phase.Config {
 	return phase.Config{
 		ProbeInterval:    o.ProbeInterval,
+		BrokenPause:      min(brokenPause, o.ProbeInterval),
 		FailureThreshold: o.FailureThreshold,
 		SuccessThreshold: o.SuccessThreshold,
 		Grace:            max(o.Grace, 0),

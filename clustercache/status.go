@@ -73,12 +73,23 @@ type Status struct {
 	LastError error  `json:"-"`
 	// Connected reports whether requests are sent.
 	Connected bool `json:"connected"`
+	// LostSince is when the connection was lost that has not been made again
+	// since. Unlike Since, it does not begin anew with each phase. Zero while
+	// connected, and for a cluster that was never connected or is gone.
+	LostSince time.Time `json:"lostSince,omitzero"`
 	// LastLife is when the API server last showed a sign of life.
 	LastLife time.Time `json:"lastLife,omitzero"`
-	// Failures counts the consecutive probes and attempts to connect that the
-	// API server did not answer successfully.
+	// Failures counts the consecutive probes, and attempts to connect, that
+	// failed for any reason but that the cluster is not ready to be connected
+	// yet ([resolver.ErrNotReady]). While a cluster is connected, failures to
+	// resolve its access do not count.
 	Failures int `json:"failures"`
-	// LastProbe is when the last probe, or attempt to connect, ended.
+	// NextAttempt is when the next attempt to connect is due, or the next probe
+	// of a cluster whose last one failed. Zero while an attempt runs, and where
+	// none is due.
+	NextAttempt time.Time `json:"nextAttempt,omitzero"`
+	// LastProbe is when a probe, or an attempt to connect that queried the API
+	// server, last ended.
 	// LastProbeSuccess is when one last succeeded, or when a sign of life made
 	// one unnecessary; it measures how long the cluster has been silent. See
 	// Options.SilentAfter.
@@ -160,7 +171,9 @@ func (c *cluster) status() Status {
 		Reason:           v.Reason,
 		LastError:        v.Err,
 		Connected:        v.Connected,
-		Failures:         v.Missed,
+		LostSince:        v.LostSince,
+		NextAttempt:      v.NextAttempt,
+		Failures:         v.Failed,
 		LastProbe:        v.LastProbe,
 		LastProbeSuccess: v.LastSuccess,
 		LastLife:         c.conn.Transport().LastLife(),

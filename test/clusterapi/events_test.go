@@ -6,6 +6,7 @@ package clusterapi_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -107,7 +108,7 @@ func caseSourcesWaitForTheirTrouble(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		api.Die()
+		api.FailWith(http.StatusServiceUnavailable, "")
 		time.Sleep(probeInterval)
 		synctest.Wait()
 		require.Equal(t, 1, early.Len())

@@ -172,7 +172,7 @@ func TestHazardRefusedInformerSitsOut(t *testing.T) {
 		api, d := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory()
 		d.Set(fleettest.Key("a"), api.Config())
 		o := fleettest.Silent(d)
-		o.FailureThreshold = 1000
+		o.FailureThreshold = 10_000 // a server that refuses is probed twice a second
 		cc := fleettest.Start(t, o)
 		for i := range informers {
 			w := fleettest.Watch(t, cc, client.MatchingLabels{"i": strconv.Itoa(i)})

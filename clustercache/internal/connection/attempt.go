@@ -133,6 +133,7 @@ func (c *Connection) askOnce(ctx context.Context, ask getter, path string) error
 func failure(revision string, err error) message {
 	m := message{Event: phase.Event{Kind: phase.Failed, Revision: revision, Err: err}}
 	m.Class, m.Reason = classify(err)
+	m.Early = errors.Is(err, resolver.ErrNotReady)
 	return m
 }
 
@@ -167,6 +168,11 @@ func classify(err error) (phase.Class, string) {
 		return phase.Policy, string(class)
 	case transport.Throttled:
 		return phase.Busy, string(class)
+	case transport.Unreachable:
+		if _, ok := errors.AsType[*net.DNSError](err); ok {
+			return phase.Trouble, string(class) // says nothing about the server
+		}
+		return phase.Unreachable, string(class)
 	default:
 		return phase.Trouble, string(class)
 	}

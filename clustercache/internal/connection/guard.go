@@ -40,6 +40,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	want.age = proofAge // by the time it is sent
 	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
 	g.c.noteOutcome(resp, err)
+	g.c.noteBroken(err)
 	if errors.Is(err, ErrMoved) {
 		return nil, g.changed(err)
 	}
@@ -115,6 +116,7 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 
 	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
+	g.c.noteBroken(err)
 	if err != nil || req.Method != http.MethodGet {
 		return resp, err
 	}

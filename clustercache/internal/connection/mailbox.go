@@ -39,13 +39,16 @@ func (c *Connection) RolledBack(group string) {
 	}
 }
 
-// NextAttempt returns when the next attempt to connect is due; zero means
-// never. No message may be in handling: the next handler takes the lock after
-// this function.
-func (c *Connection) NextAttempt() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state.RetryAt
+// noteBroken reports an error of a request or a stream. A probe follows at once
+// if the server refuses or breaks connections. No message is posted for streams
+// that end normally.
+func (c *Connection) noteBroken(err error) {
+	if err == nil {
+		return
+	}
+	if class, _ := classify(err); class == phase.Unreachable && c.view.Load().Connected {
+		c.notify(phase.Broken)
+	}
 }
 
 func (c *Connection) notify(kind phase.Kind) bool {

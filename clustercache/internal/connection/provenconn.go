@@ -163,6 +163,9 @@ func (b *watchBody) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
 	if err != nil && b.ctx.Err() == nil {
 		b.p.ended(!errors.Is(err, io.EOF) || b.until.IsZero() || time.Now().Before(b.until))
+		if err != io.EOF { // a connection that broke wraps it
+			b.p.c.noteBroken(err)
+		}
 	}
 	return n, err
 }

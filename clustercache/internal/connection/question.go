@@ -97,6 +97,7 @@ func (p *prover) ask(q *question, want expectation) {
 	if verdict != nil {
 		p.c.post(*verdict)
 	}
+	p.c.noteBroken(err)
 	p.schedule(err != nil)
 	if err == nil {
 		p.lookAtVersion(ctx, fresh)

@@ -26,13 +26,13 @@ type View struct {
 	UID       string
 	Version   string
 	Access    resolver.Access
-	Err       error
-	Reason    string
 	Connects  int
 	Resets    int
-	Missed    int // consecutive probes without an answer
-
-	LastProbe, LastSuccess time.Time
+	LostSince time.Time
+	// NextAttempt is when the next attempt is due; see phase.State.NextAttempt.
+	NextAttempt time.Time
+	phase.Failure
+	phase.Answers
 }
 
 // View returns the current state.
@@ -42,8 +42,8 @@ func (c *Connection) View() *View { return c.view.Load() }
 func (c *Connection) publish(before phase.State) {
 	s, old := c.state, c.view.Load()
 	v, fresh := *old, false
-	v.Phase, v.Since, v.Err, v.Reason = s.Phase, s.Since, s.Err, s.Reason
-	v.Missed, v.LastProbe, v.LastSuccess = s.Missed, s.LastProbe, s.LastSuccess
+	v.Phase, v.Since, v.Failure, v.Answers = s.Phase, s.Since, s.Failure, s.Answers
+	v.LostSince, v.NextAttempt = s.LostSince, s.NextAttempt()
 	v.UID, v.Access, v.Version = c.server.uid, c.server.access, c.server.version
 	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.uid, c.history))
 	if c.server.uid != "" && epoch != v.Epoch {

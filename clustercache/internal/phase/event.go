@@ -33,6 +33,9 @@ const (
 	Unrecognized
 	// Recognized: the server has proven its identity since.
 	Recognized
+	// Broken: a request could not be sent, or a stream broke. The server may be
+	// down.
+	Broken
 	// RolledBack: the cluster's history went backwards.
 	RolledBack
 	// Removed: the cluster no longer exists; Event.Reason gives the cause.
@@ -59,6 +62,9 @@ const (
 	Rejected
 	// Busy: the server is there, and asks the client to retry soon.
 	Busy
+	// Unreachable: the server refuses or breaks connections, so that there is
+	// no answer to wait for.
+	Unreachable
 
 	// Classes is the number of classes.
 	Classes
@@ -73,6 +79,9 @@ type Event struct {
 	Class  Class
 	Err    error
 	Reason string
+	// Early: the cluster is not ready to be connected yet, so that the attempt
+	// counts as no failure (Failed).
+	Early bool
 	// Revision identifies the access that the attempt or request used. It is
 	// empty if the attempt failed before it had one.
 	Revision string

@@ -42,6 +42,8 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		m.unrecognized()
 	case Recognized:
 		m.recognized()
+	case Broken:
+		m.broken()
 	case RolledBack:
 		if m.Connected {
 			m.do(Renew)
@@ -175,6 +177,7 @@ func (m *machine) tick() {
 	case due(m.RetryAt), m.Connected && m.Running == None && due(m.ResolveAt):
 		m.connect()
 	case m.Connected && m.Running == None && due(m.ProbeAt):
+		m.Spurious = 0
 		if alive := m.e.Life; m.lives() {
 			m.ProbeAt = m.after(alive, m.cfg.ProbeInterval)
 			if !m.ProbeAt.After(m.now) {
@@ -182,40 +185,7 @@ func (m *machine) tick() {
 			}
 			return
 		}
-
-		m.Gen++
-		m.Running, m.ProbeAt, m.ProbeStart = Probe, time.Time{}, m.now
-		m.do(StartProbe)
-	}
-}
-
-// lives reports whether a sign of life can replace a probe, and records it as
-// an answer if so. It cannot while probes fail: a stream may continue while the
-// server refuses everything else.
-func (m *machine) lives() bool {
-	alive := m.e.Life
-	if m.Phase != Ready || m.Running != None || !alive.After(m.ProbeEnd) ||
-		!m.now.Before(alive.Add(m.cfg.ProbeInterval)) {
-		return false
-	}
-	m.answered(alive)
-	return true
-}
-
-// answered records that the server answered a request.
-func (m *machine) answered(at time.Time) {
-	m.Missed, m.LastSuccess, m.Silent, m.SilentAt = 0, at, false, time.Time{}
-	if m.cfg.SilentAfter > 0 {
-		m.SilentAt = at.Add(m.cfg.SilentAfter)
-	}
-}
-
-// unanswered records that the server did not answer a request.
-func (m *machine) unanswered() {
-	m.Missed++
-	m.LastProbe = m.now
-	if m.cfg.SilentAfter > 0 && m.SilentAt.IsZero() && !m.Silent {
-		m.SilentAt = m.now.Add(m.cfg.SilentAfter) // it never answered
+		m.probe()
 	}
 }
 
@@ -248,7 +218,7 @@ func (m *machine) gone() {
 	}
 	m.enter(Gone)
 	m.RetryAt, m.Tries, m.Prove = time.Time{}, 0, false
-	m.SilentAt, m.Silent, m.Missed = time.Time{}, false, 0
+	m.SilentAt, m.Silent, m.Missed, m.Failed, m.LostSince = time.Time{}, false, 0, 0, time.Time{}
 	if m.Known {
 		m.Known = false
 		m.do(Evict)
@@ -259,6 +229,7 @@ func (m *machine) gone() {
 func (m *machine) down(p Phase) {
 	m.Connected, m.Unrecognized, m.Failures, m.Successes = false, false, 0, 0
 	m.ProbeAt, m.ResolveAt, m.GraceUntil, m.GraceGone = time.Time{}, time.Time{}, time.Time{}, false
+	m.LostSince = m.now
 	m.enter(p)
 	m.do(Down)
 }
@@ -296,7 +267,7 @@ func (m *machine) succeeded() {
 // proven records that the server answered to the attempt's access, which is in
 // use from now on.
 func (m *machine) proven() {
-	m.ProbeEnd, m.LastProbe, m.Failures, m.Successes = m.now, m.now, 0, 0
+	m.ProbeEnd, m.LastProbe, m.Failures, m.Successes, m.Spurious = m.now, m.now, 0, 0, 0
 	m.answered(m.now)
 	m.Tries, m.Err, m.Reason, m.Unrecognized = 0, nil, "", false
 	m.Revision, m.Rejected, m.Prove = m.e.Revision, "", false
@@ -304,7 +275,7 @@ func (m *machine) proven() {
 	m.enter(Ready)
 	switch {
 	case !m.Connected:
-		m.Connected, m.Known = true, true
+		m.Connected, m.Known, m.LostSince = true, true, time.Time{}
 		m.do(Up)
 	case m.e.NewEpoch:
 		m.do(Renew)
@@ -326,25 +297,18 @@ func (m *machine) unchanged() {
 	}
 }
 
-// nextProbe counts from the start of the last probe, so that a probe that hangs
-// until its timeout does not delay the verdict.
-func (m *machine) nextProbe() time.Time {
-	t := m.after(m.ProbeStart, m.cfg.ProbeInterval)
-	if t.Before(m.now) {
-		return m.now
-	}
-	return t
-}
-
 func (m *machine) failed() {
 	if m.Running == None || m.e.Gen != m.Gen {
 		return
 	}
 	was := m.Running
 	m.Running = None
-	if was == Probe || m.e.Revision != "" { // the server was queried
+	switch {
+	case was == Probe || m.e.Revision != "": // the server was queried
 		m.ProbeEnd = m.now
 		m.unanswered()
+	case !m.Connected && !m.e.Early:
+		m.Failed++
 	}
 	m.Prove = m.Prove || m.e.Class == Rejected
 	switch {
@@ -361,21 +325,6 @@ func (m *machine) failed() {
 	default:
 		m.connectFailed()
 	}
-}
-
-// missed counts a failed probe of the connection in use.
-func (m *machine) missed() {
-	m.fail()
-	m.Failures++
-	m.Successes = 0
-	if m.Failures < m.cfg.FailureThreshold {
-		m.enter(Degraded)
-		m.ProbeAt = m.nextProbe()
-		return
-	}
-	m.down(Disconnected)
-	m.Tries = 1
-	m.RetryAt = m.backoff()
 }
 
 // refreshFailed keeps the connection in use, unless the failure is that of its

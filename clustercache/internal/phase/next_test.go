@@ -17,9 +17,15 @@ import (
 
 var (
 	cfg = phase.Config{
-		ProbeInterval: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 2, Grace: 30 * time.Second,
-		RetryBase: time.Second, RetryMax: 30 * time.Second, ResolveRetry: 10 * time.Second,
-		ResolveInterval: 10 * time.Minute,
+		ProbeInterval:    10 * time.Second,
+		BrokenPause:      500 * time.Millisecond,
+		FailureThreshold: 3,
+		SuccessThreshold: 2,
+		Grace:            30 * time.Second,
+		RetryBase:        time.Second,
+		RetryMax:         30 * time.Second,
+		ResolveRetry:     10 * time.Second,
+		ResolveInterval:  10 * time.Minute,
 	}
 	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	errSome = errors.New("some")
@@ -324,6 +330,15 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen &&
 		before.Running == phase.Connect && e.Changes < before.Changes {
 		require.Equal(t, phase.Connect, after.Running, "changes were forgotten: %s", where)
+	}
+	lost := !after.Connected && after.Known
+	require.Equal(t, lost, !after.LostSince.IsZero(), "LostSince of what is not lost: %s", where)
+	if lost && !before.Connected {
+		require.Equal(t, before.LostSince, after.LostSince, "the loss began anew: %s", where)
+	}
+	if e.Kind == phase.Broken && before.Connected && before.Running == phase.None &&
+		now.Sub(before.ProbeStart) >= cfg.ProbeInterval/2 {
+		require.Equal(t, phase.Probe, after.Running, "not probed: %s", where)
 	}
 	if e.Kind == phase.Changed || (e.Kind == phase.Asked && before.Phase == phase.Gone) {
 		require.Equal(t, phase.Connect, after.Running, "not attempted: %s", where)

@@ -60,6 +60,10 @@ type Config struct {
 	// ProbeInterval is the time between the starts of two probes. A sign of
 	// life makes a probe unnecessary for that long.
 	ProbeInterval time.Duration
+	// BrokenPause is the time between the starts of two probes while the server
+	// is Unreachable, and the shortest time between two probes because of
+	// broken streams. It is at most ProbeInterval.
+	BrokenPause time.Duration
 	// FailureThreshold is the number of probes in a row that must fail before a
 	// cluster is Disconnected.
 	FailureThreshold int
@@ -88,6 +92,9 @@ type State struct {
 	Phase Phase
 	// Since is the time at which Phase was entered.
 	Since time.Time
+	// LostSince is when the connection was lost that has not been made again
+	// since; zero while connected, and for clusters that are not known.
+	LostSince time.Time
 	Failure
 	// Connected: the last of Up and Down was Up.
 	Connected bool
@@ -145,13 +152,17 @@ type Probes struct {
 	ProbeStart, ProbeEnd time.Time
 	// ProbeAt is when the next probe is due; zero means never.
 	ProbeAt time.Time
+	// Spurious counts the probes in a row that broken streams caused, and that
+	// did not fail.
+	Spurious int
 }
 
 // Answers are those of the server to probes and attempts to connect.
 type Answers struct {
 	// Missed counts the probes and attempts to connect that the server did not
-	// answer since its last answer.
-	Missed int
+	// answer since its last answer. Failed also counts the attempts that ended
+	// before the server was queried, but for those that were Early.
+	Missed, Failed int
 	// LastProbe is when a request to the server last ended. LastSuccess is when
 	// one was last answered, or when a sign of life last replaced a probe.
 	LastProbe, LastSuccess time.Time
@@ -168,6 +179,16 @@ type Grace struct {
 	GraceUntil time.Time
 	// GraceGone: the end of the grace leads to Gone instead of Pending.
 	GraceGone bool
+}
+
+// NextAttempt returns when the next attempt to connect is due, or else the next
+// probe of a cluster whose probes fail; zero means that none is due, or that an
+// attempt runs.
+func (s State) NextAttempt() time.Time {
+	if s.RetryAt.IsZero() && s.Phase == Degraded {
+		return s.ProbeAt
+	}
+	return s.RetryAt
 }
 
 // Deadline returns the time at which a Tick is due; zero means never. While an

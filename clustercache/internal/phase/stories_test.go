@@ -44,15 +44,17 @@ var (
 		"doubted":      phase.Doubted,
 		"unrecognized": phase.Unrecognized,
 		"recognized":   phase.Recognized,
+		"broken":       phase.Broken,
 		"rolledback":   phase.RolledBack,
 		"removed":      phase.Removed,
 	}
 	classes = map[string]phase.Class{
-		"noaccess":  phase.NoAccess,
-		"nocluster": phase.NoCluster,
-		"policy":    phase.Policy,
-		"rejected":  phase.Rejected,
-		"busy":      phase.Busy,
+		"noaccess":    phase.NoAccess,
+		"nocluster":   phase.NoCluster,
+		"policy":      phase.Policy,
+		"rejected":    phase.Rejected,
+		"busy":        phase.Busy,
+		"unreachable": phase.Unreachable,
 	}
 	actionNames = []string{"StartConnect", "StartProbe", "Cancel", "Notify", "Up", "Down", "Renew", "Evict", "Silence"}
 	running     = []string{"", ", attempt runs", ", probe runs"}
@@ -69,6 +71,10 @@ func TestChangeDuringAnAttemptIsFollowedByAnotherUnlessTheAttemptKnowsIt(t *test
 func TestDeadPeerIsDegradedThenDisconnected(t *testing.T)                              { play(t) }
 func TestLateResultsChangeNothing(t *testing.T)                                        { play(t) }
 func TestSilenceIsReportedOnce(t *testing.T)                                           { play(t) }
+func TestServerThatRefusesConnectionsIsDownWithinTwoSeconds(t *testing.T)              { play(t) }
+func TestBurstOfBrokenStreamsCausesOneProbe(t *testing.T)                              { play(t) }
+func TestLossLastsUntilTheNextConnection(t *testing.T)                                 { play(t) }
+func TestAttemptsThatFailAreCountedAndTooEarlyOnesAreNot(t *testing.T)                 { play(t) }
 func TestPolicyThatRefusesIsAskedAgain(t *testing.T)                                   { play(t) }
 
 var capital = regexp.MustCompile(`\B[A-Z]`)
@@ -160,6 +166,8 @@ func (r *run) event(words []string) phase.Event {
 			e.Unproven = true
 		case word == "another":
 			e.NewEpoch = true
+		case word == "early":
+			e.Early = true
 		case word == "late":
 			e.Gen--
 		case name == "reason":
@@ -198,6 +206,12 @@ func (r *run) result(actions []phase.Action) string {
 	}
 	if r.s.Unrecognized {
 		out += ", unrecognized"
+	}
+	if r.s.Failed > 0 {
+		out += fmt.Sprintf(", %d failed", r.s.Failed)
+	}
+	if !r.s.LostSince.IsZero() {
+		out += fmt.Sprintf(", lost at %s", r.s.LostSince.Sub(start))
 	}
 	if r.s.Err != nil {
 		out += strings.TrimSuffix(", error "+r.s.Reason, " ")

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package phase
+
+import "time"
+
+// broken starts a probe at once, unless something runs or began a moment ago: a
+// burst of broken streams causes one probe. If the server stops only after that
+// one was answered, the streams cannot be resumed, which is the next such
+// event. The moment grows while streams keep breaking and probes are answered,
+// as behind a gateway that lets no watch live.
+func (m *machine) broken() {
+	moment := min(m.cfg.BrokenPause<<min(m.Spurious, 16), max(m.cfg.ProbeInterval/2, m.cfg.BrokenPause))
+	if m.Connected && m.Running == None && !m.now.Before(m.ProbeStart.Add(moment)) {
+		m.Spurious++
+		m.probe()
+	}
+}
+
+// probe starts a probe.
+func (m *machine) probe() {
+	m.Gen++
+	m.Running, m.ProbeAt, m.ProbeStart = Probe, time.Time{}, m.now
+	m.do(StartProbe)
+}
+
+// lives reports whether a sign of life can replace a probe, and records it as
+// an answer if so. It cannot while probes fail: a stream may continue while the
+// server refuses everything else.
+func (m *machine) lives() bool {
+	alive := m.e.Life
+	if m.Phase != Ready || m.Running != None || !alive.After(m.ProbeEnd) ||
+		!m.now.Before(alive.Add(m.cfg.ProbeInterval)) {
+		return false
+	}
+	m.answered(alive)
+	return true
+}
+
+// answered records that the server answered a request.
+func (m *machine) answered(at time.Time) {
+	m.Missed, m.Failed, m.LastSuccess, m.Silent, m.SilentAt = 0, 0, at, false, time.Time{}
+	if m.cfg.SilentAfter > 0 {
+		m.SilentAt = at.Add(m.cfg.SilentAfter)
+	}
+}
+
+// unanswered records that the server did not answer a request.
+func (m *machine) unanswered() {
+	m.Missed++
+	m.Failed++
+	m.LastProbe = m.now
+	if m.cfg.SilentAfter > 0 && m.SilentAt.IsZero() && !m.Silent {
+		m.SilentAt = m.now.Add(m.cfg.SilentAfter) // it never answered
+	}
+}
+
+// nextProbe returns when the next probe is due.
+func (m *machine) nextProbe() time.Time { return m.afterProbe(m.cfg.ProbeInterval) }
+
+// afterProbe counts from the start of the last probe, so that a probe that
+// hangs until its timeout does not delay the verdict.
+func (m *machine) afterProbe(d time.Duration) time.Time {
+	t := m.after(m.ProbeStart, d)
+	if t.Before(m.now) {
+		return m.now
+	}
+	return t
+}
+
+// missed counts a failed probe of the connection in use.
+func (m *machine) missed() {
+	m.fail()
+	m.Failures++
+	m.Successes, m.Spurious = 0, 0
+	if m.Failures < m.cfg.FailureThreshold {
+		m.enter(Degraded)
+		m.ProbeAt = m.nextProbe()
+		if m.e.Class == Unreachable {
+			m.ProbeAt = m.afterProbe(m.cfg.BrokenPause)
+		}
+		return
+	}
+	m.down(Disconnected)
+	m.Tries = 1
+	m.RetryAt = m.backoff()
+}
