@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -193,6 +194,17 @@ func (c *cluster) PhaseChanged(alone bool) {
 // ReasonChanged notifies the owners that declared something.
 func (c *cluster) ReasonChanged() { c.cc.declared.clusterChanged(c.key) }
 
+// Relabeled notifies subscriptions, and subscribers of a change. When labels
+// become known, another event of the cluster follows.
+func (c *cluster) Relabeled(changed bool) {
+	if changed {
+		c.cc.events.publish(c.event(Relabeled)) // reads are answered as before: owners are not notified
+	}
+	for _, s := range c.cc.subscriptions() {
+		s.relabeled(c)
+	}
+}
+
 // Evicted drops the cached objects.
 func (c *cluster) Evicted() {
 	c.cc.pool.Evict(c.key)
@@ -222,6 +234,12 @@ func (c *cluster) NoAccess() {
 
 // Gone forgets the cluster.
 func (c *cluster) Gone() { c.cc.spawn(func() { c.cc.forget(c) }) }
+
+// matches reports whether the cluster's labels are known, and match.
+func (c *cluster) matches(selector labels.Selector) bool {
+	have := c.conn.View().Labels
+	return have != nil && selector.Matches(labels.Set(have))
+}
 
 func (c *cluster) emit(t ClusterEventType) {
 	defer c.cc.declared.clusterChanged(c.key)

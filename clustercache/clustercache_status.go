@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -36,6 +37,18 @@ func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
 		return Status{}, &ClusterError{Cluster: cluster, Op: "status", Err: ErrUnknownCluster}
 	}
 	return c.status(), nil
+}
+
+// Labels returns a copy of a cluster's labels, and whether they are known. They
+// are known, and kept, from when the resolver first gives access to the cluster
+// until the cluster is gone. It does no I/O.
+func (cc *ClusterCache) Labels(cluster client.ObjectKey) (labels map[string]string, known bool) {
+	c := cc.find(cluster)
+	if c == nil {
+		return nil, false
+	}
+	labels = maps.Clone(c.conn.View().Labels)
+	return labels, labels != nil
 }
 
 // Statuses returns a snapshot of every cluster, including gone ones that are

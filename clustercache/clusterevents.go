@@ -28,6 +28,9 @@ const (
 	PhaseChanged ClusterEventType = "PhaseChanged"
 	// Removed: the cluster is gone, and its cached objects with it.
 	Removed ClusterEventType = "Removed"
+	// Relabeled: the cluster's labels changed; [ClusterCache.Labels] returns
+	// them. The event is never Initial.
+	Relabeled ClusterEventType = "Relabeled"
 	// Silent: the cluster has answered nothing for Options.SilentAfter, or for
 	// a time that the subscription asked for.
 	Silent ClusterEventType = "Silent"
@@ -62,7 +65,7 @@ type ClusterEvent struct {
 }
 
 // broadcaster delivers cluster events to subscribers. Each subscriber queues at
-// most five events for each cluster.
+// most six events for each cluster.
 type broadcaster struct {
 	mu     sync.Mutex                          // protects the fields below; taken before a subscriber's lock
 	last   map[client.ObjectKey][]ClusterEvent // the initial events of a new subscriber
@@ -78,6 +81,7 @@ func (b *broadcaster) publish(e ClusterEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e.Type {
+	case Relabeled: // later subscribers read the labels anyway
 	case Removed:
 		delete(b.last, e.Cluster)
 	case PhaseChanged, Silent, Gained:
@@ -87,7 +91,7 @@ func (b *broadcaster) publish(e ClusterEvent) {
 			delete(b.last, e.Cluster)
 		}
 	default:
-		b.last[e.Cluster] = append(ofOwner(b.last[e.Cluster]), e)
+		b.last[e.Cluster] = append(lasting(b.last[e.Cluster]), e)
 	}
 
 	for s := range b.subs {
@@ -249,8 +253,11 @@ func flips(e ClusterEvent) bool { return e.Type == Connected || e.Type == Discon
 // two, so that they still alternate with those already delivered. An initial
 // one may repeat a delivered one, so it is dropped without its counterpart.
 func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
-	if e.Type == Gained || e.Type == Lost {
+	switch e.Type { // of these, one supersedes nothing else
+	case Gained, Lost:
 		return append(without(without(waiting, Gained), Lost), e)
+	case Relabeled:
+		return append(without(waiting, Relabeled), e)
 	}
 	waiting = without(waiting, PhaseChanged)
 	if e.Type != PhaseChanged && e.Type != Disconnected { // neither ends a silence
@@ -262,7 +269,7 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	case waiting[first].Initial:
 		waiting = slices.Delete(waiting, first, first+1)
 	default:
-		waiting = ofOwner(waiting)
+		waiting = lasting(waiting)
 	}
 
 	return append(waiting, e)
@@ -273,10 +280,12 @@ func without(events []ClusterEvent, t ClusterEventType) []ClusterEvent {
 	return slices.DeleteFunc(events, func(e ClusterEvent) bool { return e.Type == t })
 }
 
-// ofOwner returns the events about the owner of the cluster. It reuses the
-// slice.
-func ofOwner(events []ClusterEvent) []ClusterEvent {
-	return slices.DeleteFunc(events, func(e ClusterEvent) bool { return e.Type != Gained && e.Type != Lost })
+// lasting returns the events that no connect or disconnect supersedes. It reuses
+// the slice.
+func lasting(events []ClusterEvent) []ClusterEvent {
+	return slices.DeleteFunc(events, func(e ClusterEvent) bool {
+		return e.Type != Gained && e.Type != Lost && e.Type != Relabeled
+	})
 }
 
 // take returns the next event, if there is one.

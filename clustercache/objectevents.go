@@ -6,6 +6,7 @@ package clustercache
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -26,6 +27,14 @@ type ObjectSelection struct {
 	// Clusters reports whether a cluster is selected. Nil selects all. It must
 	// be quick and always return the same result for a cluster.
 	Clusters func(cluster client.ObjectKey) bool
+	// ClusterSelector selects clusters by their labels
+	// ([resolver.Access.Labels]), in addition to Clusters. Clusters enter and
+	// leave the selection when their labels change; those whose labels are
+	// unknown are not selected. A cluster that leaves is not watched any more
+	// for this selection, and its objects, which still exist, are delivered
+	// neither as deleted nor otherwise: a [Relabeled] event announces the
+	// change. Nil selects all.
+	ClusterSelector labels.Selector
 	// Watch makes the selection hold a watch of each of the Kinds and
 	// Selections in each selected cluster that is known, now and later, and
 	// deliver events only from these watches. Without it the selection delivers

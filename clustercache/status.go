@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,6 +111,9 @@ type Status struct {
 	// CredentialExpiry is when its credentials expire, if known.
 	Revision         string    `json:"revision,omitempty"`
 	CredentialExpiry time.Time `json:"credentialExpiry,omitzero"`
+	// Labels are the cluster's labels ([resolver.Access.Labels]): those that the
+	// resolver gave last. Nil while they are unknown.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Connects counts the connections since the cluster became known.
 	Connects int `json:"connects"`
 	// Watches is the number of distinct watches, and Unmapped the number of
@@ -183,6 +187,7 @@ func (c *cluster) status() Status {
 		ServerVersion:    v.Version,
 		Revision:         v.Access.Revision(),
 		CredentialExpiry: v.Access.Expiry(),
+		Labels:           maps.Clone(v.Labels),
 		Connects:         v.Connects,
 		HistoryResets:    v.Resets,
 		Informers:        sum.Informers,

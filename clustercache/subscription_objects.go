@@ -115,10 +115,7 @@ func (s *objectSubscription) start() {
 		return
 	}
 	for _, c := range s.cc.all() {
-		for _, want := range c.wants.Readable() {
-			s.leaseAdded(c, want)
-		}
-		s.clusterAdded(c)
+		s.enter(c)
 	}
 
 	s.setResync()
@@ -133,6 +130,9 @@ type subscribed struct {
 // wants reports whether the subscription selects c. It recovers from a panic of
 // ObjectSelection.Clusters, which must not reach the code that adds a cluster.
 func (s *objectSubscription) wants(c *cluster) (ok bool) {
+	if s.spec.ClusterSelector != nil && !c.matches(s.spec.ClusterSelector) {
+		return false
+	}
 	if s.spec.Clusters == nil {
 		return true
 	}
@@ -148,7 +148,49 @@ func (s *objectSubscription) leaseAdded(c *cluster, want *watchset.Want) {
 	narrower, ok := s.narrower(c, want.Selection)
 	if ok && s.wants(c) {
 		_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
+		s.leaveUnlessSelected(c)
 	}
+}
+
+// relabeled is called when the labels of a cluster have become known, or have
+// changed.
+func (s *objectSubscription) relabeled(c *cluster) {
+	if s.spec.ClusterSelector == nil {
+		return
+	}
+	s.enter(c)
+	s.leaveUnlessSelected(c)
+}
+
+// enter takes the watches of a selected cluster, and its present leases.
+func (s *objectSubscription) enter(c *cluster) {
+	if !s.wants(c) {
+		return
+	}
+	s.clusterAdded(c)
+	for _, want := range c.wants.Readable() {
+		s.leaseAdded(c, want)
+	}
+}
+
+// leaveUnlessSelected ends the delivery of a cluster's events, and releases its
+// watches, if its labels do not match. A cluster that is gone still has deletes
+// to deliver: see phaseChanged.
+func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
+	selector := s.spec.ClusterSelector
+	if selector == nil || c.conn.View().Phase == phase.Gone || c.matches(selector) {
+		return
+	}
+	for _, want := range c.wants.Readable() {
+		s.pool.Remove(want.Lease())
+	}
+	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+		if c.conn.View().Phase == phase.Gone || c.matches(selector) {
+			return // meanwhile
+		}
+		s.leave(c)
+		s.enter(c) // it may have been selected again just before
+	})
 }
 
 // narrower reports whether the subscription wants events of a watch, and
@@ -210,6 +252,7 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 	if !s.serves(c) { // any more, and leave found no watch
 		s.leave(c)
 	}
+	s.leaveUnlessSelected(c)
 }
 
 func (s *objectSubscription) has(c *cluster, id watchset.Selection) bool {

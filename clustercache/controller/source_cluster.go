@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +30,11 @@ type TypedClusterSource[request comparable] = Source[request, ClusterMapFunc[req
 type ClusterSourceOptions struct {
 	// Clusters selects clusters. Nil means all.
 	Clusters func(cluster client.ObjectKey) bool
+	// ClusterSelector selects clusters by their labels, in addition to Clusters.
+	// Clusters enter and leave when their labels change. The state of one that
+	// enters is delivered, and so is the event with which one leaves: a
+	// Relabeled, unless Types leaves it out. Nil selects all.
+	ClusterSelector labels.Selector
 	// Types are the types of events to deliver. Empty means all.
 	Types []clustercache.ClusterEventType
 	// Filter reports whether to deliver an event. Nil delivers all.
@@ -63,6 +69,9 @@ func ClusterSource[request comparable](
 		if o.Clusters != nil {
 			options.Clusters = o.Clusters
 		}
+		if o.ClusterSelector != nil {
+			options.ClusterSelector = o.ClusterSelector
+		}
 		if o.Filter != nil {
 			options.Filter = o.Filter
 		}
@@ -81,15 +90,17 @@ func ClusterSource[request comparable](
 		config: delays(options.Debounce, options.MaxDelay),
 	}
 	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
+		labelled := newLabelFilter(cc, options.ClusterSelector)
 		return cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
 			if r.ctx.Err() != nil || !cc.Owns(e.Cluster) {
 				return // if it is gained, its state is delivered once more
 			}
 			gained := e.Type == clustercache.Gained
-			if gained && !e.Initial {
+			passes, missed := labelled.passes(e)
+			if gained && !e.Initial || missed {
 				r.subscription.Trigger(e.Cluster, schema.GroupVersionKind{}, client.ObjectKey{})
 			}
-			if !options.selects(e) {
+			if !passes || !options.selects(e) {
 				return
 			}
 			for _, q := range (*s.mapping.Load())(r.ctx, e) {

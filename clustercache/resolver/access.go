@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -25,8 +27,9 @@ type Access struct {
 	// because fmt calls no methods of a value in an unexported field of another
 	// type, and then prints what its pointers point to; of a function it prints
 	// only an address.
-	open func() *material
-	refs []ObjectRef
+	open   func() *material
+	refs   []ObjectRef
+	labels map[string]string // never changed in place
 }
 
 // material is the content of an Access.
@@ -103,7 +106,8 @@ func (a Access) with(change func(*rest.Config), salt ...string) (Access, error) 
 	before := a.open()
 	config := cloneConfig(before.config)
 	change(config)
-	return assemble(config, before.proxy, slices.Concat(before.salt, salt), a.refs)
+	out, err := assemble(config, before.proxy, slices.Concat(before.salt, salt), a.refs)
+	return out.WithLabels(a.labels), err
 }
 
 // noProxy is the proxy function of a direct connection. A nil function would
@@ -139,6 +143,22 @@ func (a Access) Revision() string {
 
 // Refs returns the objects that the access came from, as a copy.
 func (a Access) Refs() []ObjectRef { return slices.Clone(a.refs) }
+
+// Labels returns the labels of the cluster, as a copy that is never nil. They
+// are not part of the revision. Resolvers of the hub give those of the objects
+// that describe the cluster.
+func (a Access) Labels() map[string]string {
+	out := make(map[string]string, len(a.labels))
+	maps.Copy(out, a.labels)
+	return out
+}
+
+// WithLabels returns a copy of the access with the given labels of the cluster,
+// in place of those that it has.
+func (a Access) WithLabels(labels map[string]string) Access {
+	a.labels = maps.Clone(labels)
+	return a
+}
 
 // Expiry returns when the first of the credentials expires: the client
 // certificate, or a token that contains its expiry (a JWT). Zero if unknown.
@@ -194,4 +214,64 @@ func cloneConfig(in *rest.Config) *rest.Config {
 	out.AuthProvider = in.AuthProvider.DeepCopy()
 
 	return out
+}
+
+// Change is a set of the parts in which two accesses differ.
+type Change uint8
+
+const (
+	// ChangedToken means a different bearer token, user name or password.
+	ChangedToken Change = 1 << iota
+	// ChangedClientCert means a different client certificate or key.
+	ChangedClientCert
+	// ChangedTrust means different trusted certificates, a different expected
+	// server name, or verification turned on or off.
+	ChangedTrust
+	// ChangedEndpoint means a different URL. Only the cluster's UID shows
+	// whether another cluster answers there.
+	ChangedEndpoint
+	// ChangedProxy means a different proxy.
+	ChangedProxy
+	// ChangedOther means any other difference: impersonation, credential
+	// plugin, compression.
+	ChangedOther
+)
+
+// Diff returns the parts in which two accesses differ; 0 if and only if their
+// revisions are equal.
+func Diff(from, to Access) Change {
+	var before, after digest.Parts
+	if from.open != nil {
+		before = from.open().parts
+	}
+	if to.open != nil {
+		after = to.open().parts
+	}
+	var out Change
+	for i := range before {
+		if before[i] != after[i] {
+			out |= 1 << i
+		}
+	}
+
+	return out
+}
+
+// Has reports whether all of the given changes are in the set.
+func (c Change) Has(changes Change) bool { return c&changes == changes }
+
+// String lists the changed parts.
+func (c Change) String() string {
+	var out []string
+	for i, name := range [digest.PartCount]string{
+		"token", "client certificate", "trust", "endpoint", "proxy", "other",
+	} {
+		if c.Has(1 << i) {
+			out = append(out, name)
+		}
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
 }

@@ -103,6 +103,7 @@ func (k kind) options() client.ListOptions {
 type found struct {
 	ref      ObjectRef
 	value    any
+	labels   map[string]string
 	clusters []Cluster // of a primary object
 	created  time.Time
 	// standIn is the cluster that represents those for which the object has no
@@ -121,7 +122,7 @@ func (k kind) selects(object client.Object) (found, bool) {
 		k.labels != nil && !k.labels.Matches(labels.Set(object.GetLabels())) {
 		return found{ref: k.ref(key)}, false
 	}
-	out := found{ref: k.ref(key), created: object.GetCreationTimestamp().Time}
+	out := found{ref: k.ref(key), labels: object.GetLabels(), created: object.GetCreationTimestamp().Time}
 	// An object on which a function of the options panics, or ends its
 	// goroutine, may belong to the convention.
 	out.failed = callback.ApartSecret(k.calls, func() error {

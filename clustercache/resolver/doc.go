@@ -52,6 +52,15 @@
 // Where a convention has several objects for one cluster, the oldest one holds
 // it, so that a cluster cannot be taken over by writing another object.
 //
+// # Labels
+//
+// An [Access] carries labels of its cluster ([Access.Labels]). Resolvers of the
+// hub give those of the objects that describe it: the Secret, the Cluster, the
+// ManagedCluster, and the [ReadyObject], which takes precedence. For files,
+// [FileOptions.Labels] returns them; custom resolvers use [Access.WithLabels].
+// Labels are not part of the revision: a change of them is reported, and costs
+// no connection. [Select] narrows a resolver to the clusters whose labels match.
+//
 // # Changes
 //
 // Resolvers of the hub follow objects by one list and one watch for each kind,

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
@@ -76,4 +78,24 @@ func ExampleChain() {
 	// Output:
 	// https://hub.example <nil>
 	// https://c.example <nil>
+}
+
+// Only the clusters of one environment: a cluster whose labels change enters or
+// leaves.
+func ExampleSelect() {
+	ctx := context.Background()
+	fleet := settable.New()
+	for name, env := range map[string]string{"berlin": "prod", "paris": "dev"} {
+		access, err := resolver.NewAccess(&rest.Config{Host: "https://" + name + ".example"})
+		fleet.Set(resolver.Cluster{Name: name}, access.WithLabels(map[string]string{"env": env}), err)
+	}
+	fleet.Synced()
+
+	clusters, err := resolver.Select(fleet, labels.SelectorFromSet(labels.Set{"env": "prod"}))
+	if err != nil {
+		panic(err)
+	}
+	known, err := clusters.Clusters(ctx)
+	fmt.Println(known, err)
+	// Output: [/berlin] <nil>
 }

@@ -35,9 +35,16 @@ type FileOptions struct {
 	// cluster name is one too: the empty name would be the hub's. Default: no
 	// namespace, and the name "path+context" with the file's absolute path.
 	ID func(path, context string) (Cluster, bool)
+	// Labels returns the labels of a cluster. Default: none.
+	Labels func(path, context string) map[string]string
 	// Logger receives errors about files that cannot be watched. Default: none.
 	Logger logr.Logger
 }
+
+// ByContext is a [FileOptions.ID]: the cluster has the name of the context, and
+// no namespace, as kubectl's users know it. Contexts of the same name in several
+// files are an error.
+func ByContext(_, context string) (Cluster, bool) { return Cluster{Name: context}, true }
 
 // FileResolver resolves clusters from kubeconfig files: every context of every
 // file is a cluster.

@@ -272,6 +272,12 @@ func (f *FileResolver) put(out *fileScan, path, context string, access Access, r
 	if unnamed != nil {
 		access, err = Access{}, unnamed
 	}
+	if err == nil && f.options.Labels != nil {
+		err = callback.ApartSecret("FileOptions.Labels", func() error {
+			access = access.WithLabels(f.options.Labels(path, context))
+			return nil
+		})
+	}
 	if _, taken := out.answers[cluster]; taken {
 		access, err = Access{}, invalid("", "is one of several that describe this cluster")
 	}

@@ -68,7 +68,7 @@ func (a answer) equal(b answer) bool {
 	if a.err != nil {
 		return a.err.Error() == b.err.Error()
 	}
-	return a.access.Revision() == b.access.Revision()
+	return a.access.Revision() == b.access.Revision() && maps.Equal(a.access.labels, b.access.labels)
 }
 
 func newHubCache(h *HubResolver) *hubCache {

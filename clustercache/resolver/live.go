@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -50,15 +51,19 @@ func (h *HubResolver) buildUnprotected(
 	if err := cmp.Or(primary.nameless(cluster), primary.failed); err != nil {
 		return Access{}, fail(cluster, primary.ref, err)
 	}
+	labels := map[string]string{}
+	maps.Copy(labels, primary.labels)
 	if ready := h.options.ReadyObject; ready != nil {
 		ref := ready.ref(cluster)
-		verdict, err := get(ref)
+		value, err := get(ref)
 		if err != nil {
 			return Access{}, fail(cluster, ref, err)
 		}
-		if verdict != true {
+		judged, _ := value.(verdict)
+		if !judged.ready {
 			return Access{}, fail(cluster, ref, ErrNotReady)
 		}
+		maps.Copy(labels, judged.labels)
 	}
 
 	access, err := h.convention.build(input{
@@ -70,6 +75,9 @@ func (h *HubResolver) buildUnprotected(
 	if err != nil {
 		return Access{}, fail(cluster, primary.ref, err)
 	}
+	maps.Copy(labels, access.labels)
+	access.labels = labels
+
 	return access, nil
 }
 

@@ -66,7 +66,7 @@ func OCM(hub client.WithWatch, options OCMOptions) (*HubResolver, error) {
 		build:    options.build,
 	}
 	if options.Endpoint == nil {
-		described.related = []kind{{gvk: managedClusterGVK, project: managedClusterEndpoint}}
+		described.related = []kind{{gvk: managedClusterGVK, project: projectManagedCluster}}
 	}
 
 	return newHubResolver(hub, described, options.HubOptions)
@@ -86,13 +86,14 @@ func (o OCMOptions) build(in input) (Access, error) {
 	secret := in.primary.(*corev1.Secret)
 	refs := []ObjectRef{in.ref}
 	var endpoint Endpoint
+	var labels map[string]string
 	var err error
 	if o.Endpoint != nil {
 		endpoint, err = o.Endpoint(in.cluster)
 	} else {
 		ref := ObjectRef{Kind: managedClusterGVK.Kind, Name: in.cluster.Name}
 		refs = append(refs, ref)
-		endpoint, err = endpointOf(in, ref)
+		endpoint, labels, err = endpointOf(in, ref)
 	}
 
 	if err != nil {
@@ -105,39 +106,52 @@ func (o OCMOptions) build(in input) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	return endpoint.access(ocmFields, string(token), o.Allow, refs)
+	access, err := endpoint.access(ocmFields, string(token), o.Allow, refs)
+	return access.WithLabels(labels), err
 }
 
-// endpointOf reads an endpoint, or the reason why there is none, from another
-// object.
-func endpointOf(in input, ref ObjectRef) (Endpoint, error) {
+// managedCluster is what is kept of a ManagedCluster: an endpoint, or the
+// reason why there is none.
+type managedCluster struct {
+	endpoint Endpoint
+	err      error
+	labels   map[string]string
+}
+
+// endpointOf reads the endpoint and the labels of a ManagedCluster.
+func endpointOf(in input, ref ObjectRef) (Endpoint, map[string]string, error) {
 	value, err := in.get(ref)
 	if err != nil {
-		return Endpoint{}, fail(in.cluster, ref, err)
+		return Endpoint{}, nil, fail(in.cluster, ref, err)
 	}
-	if why, ok := value.(error); ok {
-		return Endpoint{}, fail(in.cluster, ref, why)
+	m, _ := value.(managedCluster)
+	if m.err != nil {
+		return Endpoint{}, nil, fail(in.cluster, ref, m.err)
 	}
-	return value.(Endpoint), nil
+	return m.endpoint, m.labels, nil
 }
 
-// managedClusterEndpoint projects a ManagedCluster to its Endpoint, or to the
-// error why it has none.
-func managedClusterEndpoint(object client.Object) any {
+// projectManagedCluster keeps what describes the cluster.
+func projectManagedCluster(object client.Object) any {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
+	out := managedCluster{labels: object.GetLabels()}
 	configs, _, _ := unstructured.NestedSlice(u.Object, "spec", "managedClusterClientConfigs")
 	if len(configs) == 0 {
-		return ErrNotReady
+		out.err = ErrNotReady
+		return out
 	}
 	config, _ := configs[0].(map[string]any)
 	server, _ := config["url"].(string)
 	bundle, _ := config["caBundle"].(string)
 	ca, err := base64.StdEncoding.DecodeString(bundle)
 	if err != nil {
-		return invalid(ocmFields.ca, "is not base64")
+		out.err = invalid(ocmFields.ca, "is not base64")
+		return out
 	}
-	return Endpoint{Server: server, CA: ca}
+	out.endpoint = Endpoint{Server: server, CA: ca}
+
+	return out
 }

@@ -11,7 +11,8 @@ import (
 
 // ReadyObject names objects of the hub that decide whether a cluster is ready
 // to be contacted. All objects of the kind, in the resolver's namespace if it
-// has one, are watched; only the verdict is kept.
+// has one, are watched; only the verdict and the labels are kept. The labels
+// are added to those of the cluster.
 type ReadyObject struct {
 	// Kind is the objects' kind. The hub has to serve it.
 	Kind schema.GroupVersionKind
@@ -39,9 +40,15 @@ func (r *ReadyObject) kind(namespace string) kind {
 		calls:     "ReadyObject.Ready",
 		project: func(object client.Object) any {
 			u, ok := object.(*unstructured.Unstructured)
-			return ok && r.Ready(u)
+			return verdict{ready: ok && r.Ready(u), labels: object.GetLabels()}
 		},
 	}
+}
+
+// verdict is what is kept of a ReadyObject.
+type verdict struct {
+	ready  bool
+	labels map[string]string
 }
 
 // ClusterAPIReady watches Cluster API's Cluster objects, in the given version

@@ -57,21 +57,34 @@ type Lister interface {
 // AsNotifier returns r as a [Notifier], or nil if it reports no change. all
 // reports whether it reports every change: of a [Chain], only some members may,
 // and the others have to be queried from time to time. Callers use it instead
-// of a type assertion, which succeeds for every chain.
+// of a type assertion, which succeeds for every chain and selection.
 func AsNotifier(r Resolver) (n Notifier, all bool) {
-	if chain, ok := r.(*ChainResolver); ok {
-		return chain.asNotifier()
+	switch r := r.(type) {
+	case *ChainResolver:
+		return r.asNotifier()
+	case *SelectResolver:
+		if of, all := AsNotifier(r.of); of != nil {
+			return r, all
+		}
+		return nil, false
 	}
+
 	n, all = r.(Notifier)
 	return n, all
 }
 
 // AsLister returns r as a [Lister], if it, or any member of a [Chain], is one.
-// Callers use it instead of a type assertion, which succeeds for every chain.
+// Callers use it instead of a type assertion, which succeeds for every chain
+// and selection.
 func AsLister(r Resolver) (Lister, bool) {
-	if chain, ok := r.(*ChainResolver); ok {
-		return chain.asLister()
+	switch r := r.(type) {
+	case *ChainResolver:
+		return r.asLister()
+	case *SelectResolver:
+		_, ok := AsLister(r.of)
+		return r, ok
 	}
+
 	l, ok := r.(Lister)
 	return l, ok
 }

@@ -87,6 +87,9 @@ type Hooks interface {
 	PhaseChanged(alone bool)
 	// ReasonChanged: requests fail for another reason, in the same phase.
 	ReasonChanged()
+	// Relabeled: the labels of the cluster have become known or, if they were
+	// known, have changed.
+	Relabeled(changed bool)
 	// Evicted: the cluster is gone; drop everything held for it.
 	Evicted()
 	// Silent: nothing was answered for Options.SilentAfter.

@@ -85,6 +85,8 @@ func (a *attempt) ask() (resolver.Access, error) {
 	switch {
 	case err == nil && access.IsZero():
 		err = errNothing
+	case err == nil:
+		a.c.post(message{Event: phase.Event{Gen: a.gen}, labels: access.Labels()})
 	case errors.Is(err, resolver.ErrNoAccess) && a.c.hooks.Unlisted():
 		// A missing Secret may appear later. But if that Secret also
 		// represented the cluster, then only the list shows that there is

@@ -67,6 +67,7 @@ type handled struct {
 	state   phase.State
 	attempt *attempt // the running attempt, or the last one
 	server  server
+	labels  map[string]string // nil while they are unknown
 	history int
 	renewed time.Time
 	lost    time.Time // time of the last disconnect

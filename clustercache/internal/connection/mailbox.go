@@ -13,6 +13,9 @@ import (
 type message struct {
 	phase.Event
 	found *result
+	// labels are those that the resolver gave the running attempt; such a
+	// message has no event. Nil: none were asked for.
+	labels map[string]string
 }
 
 // Ask reports that the cluster is to be used. It returns false if the

@@ -4,6 +4,7 @@
 package connection
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -15,6 +16,10 @@ import (
 // returns.
 func (c *Connection) handle(m message) {
 	before := c.state
+	if m.labels != nil {
+		c.relabel(m)
+		return
+	}
 	m.Jitter = rand.Float64()
 	if !c.admit(&m) {
 		return
@@ -23,6 +28,9 @@ func (c *Connection) handle(m message) {
 	c.state, actions = phase.Next(c.cfg.Phases, before, m.Event, time.Now())
 	if slices.Contains(actions, phase.Up) {
 		c.transport.Open() // before readers are notified
+	}
+	if c.state.Phase == phase.Gone {
+		c.labels = nil
 	}
 	c.publish(before)
 
@@ -84,6 +92,18 @@ func (c *Connection) admit(m *message) bool {
 	}
 
 	return true
+}
+
+// relabel takes the labels of the cluster from the running attempt, whether or
+// not it will succeed.
+func (c *Connection) relabel(m message) {
+	if c.state.Running != phase.Connect || m.Gen != c.state.Gen || c.labels != nil && maps.Equal(c.labels, m.labels) {
+		return
+	}
+	known := c.labels != nil
+	c.labels = m.labels
+	c.publish(c.state)
+	c.hooks.Relabeled(known)
 }
 
 // connectFailed counts a failed attempt to connect.

@@ -26,6 +26,7 @@ type View struct {
 	UID       string
 	Version   string
 	Access    resolver.Access
+	Labels    map[string]string // nil while they are unknown
 	Connects  int
 	Resets    int
 	LostSince time.Time
@@ -45,6 +46,7 @@ func (c *Connection) publish(before phase.State) {
 	v.Phase, v.Since, v.Failure, v.Answers = s.Phase, s.Since, s.Failure, s.Answers
 	v.LostSince, v.NextAttempt = s.LostSince, s.NextAttempt()
 	v.UID, v.Access, v.Version = c.server.uid, c.server.access, c.server.version
+	v.Labels = c.labels
 	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.uid, c.history))
 	if c.server.uid != "" && epoch != v.Epoch {
 		if v.Epoch != "" {

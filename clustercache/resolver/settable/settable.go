@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -152,7 +154,8 @@ func newEntry(cluster resolver.Cluster, answer Answer) entry {
 		answer.Err = resolver.ErrNotReady
 	}
 	if answer.Err == nil {
-		return entry{Answer: answer, meaning: answer.Access.Revision()}
+		labels := labels.Set(answer.Access.Labels()).String()
+		return entry{Answer: answer, meaning: answer.Access.Revision() + " " + labels}
 	}
 	err := answer.Err
 	if have, ok := errors.AsType[*resolver.AccessError](err); !ok || have.Cluster != cluster {
