@@ -44,6 +44,8 @@
 //	Gloo, Kueue, vcluster   Secrets, with Type,   namespace/name        key kubeconfig, or config
 //	                        Namespace or Selector
 //	token Secrets           ServiceAccounts       namespace/name        keys token, ca.crt; URL from a function
+//	objects of any kind     Referenced            the object's          a Secret that a field, or a function, names;
+//	                                              namespace/name        key kubeconfig, value, config, or a field's
 //	kubeconfig files        Files                 <path>+<context>      files and directories
 //	a Pod's own cluster     InCluster             zero key              the Pod's service account
 //	the operator's code     Static, Func          any                   a rest.Config

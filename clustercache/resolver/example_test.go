@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -98,4 +99,35 @@ func ExampleSelect() {
 	known, err := clusters.Clusters(ctx)
 	fmt.Println(known, err)
 	// Output: [/berlin] <nil>
+}
+
+// The operator has a kind of its own, whose objects name the Secrets of their
+// clusters. A Secret that is written later is noticed by the watch of Notify.
+func ExampleReferenced() {
+	ctx := context.Background()
+	member := resolvertest.UnstructuredObject("fleet.example.com/v1", "Member", "team", "berlin", map[string]any{
+		"spec": map[string]any{"kubeconfigRef": map[string]any{"name": "berlin-admin"}},
+	})
+	hub := fake.NewClientBuilder().WithObjects(member).Build()
+
+	clusters, err := resolver.Referenced(hub, resolver.ReferenceOptions{
+		Kind:       schema.GroupVersionKind{Group: "fleet.example.com", Version: "v1", Kind: "Member"},
+		SecretName: "spec.kubeconfigRef.name",
+	})
+	if err != nil {
+		panic(err)
+	}
+	berlin := resolver.Cluster{Namespace: "team", Name: "berlin"}
+	_, err = clusters.Resolve(ctx, berlin)
+	fmt.Println(err)
+
+	secret := resolvertest.Secret("team", "berlin-admin", nil, resolvertest.TokenData("value", "t"))
+	if err := hub.Create(ctx, secret); err != nil {
+		panic(err)
+	}
+	access, err := clusters.Resolve(ctx, berlin)
+	fmt.Println(access.Config().Host, err)
+	// Output:
+	// cluster team/berlin: Secret team/berlin-admin: secret not found
+	// https://c.example <nil>
 }

@@ -17,8 +17,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
@@ -136,5 +141,46 @@ func FuzzServer(f *testing.F) {
 			strings.ToLower(config.Host)) ||
 			strings.HasPrefix(strings.ToLower(config.Host), strings.ToLower(strings.TrimRight(server, "/"))),
 			"%q became %q", server, config.Host)
+	})
+}
+
+// Whatever an object contains, it makes the resolver read a Secret of its own
+// namespace, or none, and its content is not in an error.
+func FuzzReferenced(f *testing.F) {
+	f.Add("s", "", "k")
+	f.Add("../other/secrets/s", "other", resolvertest.CanaryToken)
+	f.Add("s,metadata.namespace=other", "Own", "a\nb")
+	f.Fuzz(func(t *testing.T, name, namespace, key string) {
+		object := resolvertest.UnstructuredObject("fleet.test/v1", "Member", "own", "a", map[string]any{
+			"spec": map[string]any{"name": name, "namespace": namespace, "key": key},
+		})
+		var read []client.ObjectKey
+		hub := interceptor.NewClient(fake.NewClientBuilder().WithObjects(object).Build(), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, of client.ObjectKey, into client.Object,
+				opts ...client.GetOption) error {
+				if secret, ok := into.(*corev1.Secret); ok {
+					read = append(read, of)
+					secret.Namespace, secret.Name = of.Namespace, of.Name
+					secret.Data = map[string][]byte{"value": []byte(resolvertest.CanaryToken)}
+					return nil
+				}
+				return c.Get(ctx, of, into, opts...)
+			},
+		})
+		r, err := resolver.Referenced(hub, resolver.ReferenceOptions{
+			Kind:            schema.GroupVersionKind{Group: "fleet.test", Version: "v1", Kind: "Member"},
+			SecretName:      "spec.name",
+			SecretNamespace: "spec.namespace",
+			SecretKey:       "spec.key",
+		})
+		require.NoError(t, err)
+		_, err = r.Resolve(context.Background(), resolver.Cluster{Namespace: "own", Name: "a"})
+		require.Error(t, err)
+		resolvertest.RequireNoCanary(t, strings.ReplaceAll(err.Error(), "key is missing: "+key, ""))
+		require.LessOrEqual(t, len(read), 1)
+		for _, secret := range read {
+			require.Equal(t, client.ObjectKey{Namespace: "own", Name: name}, secret)
+			require.Empty(t, validation.IsDNS1123Subdomain(name))
+		}
 	})
 }

@@ -96,6 +96,7 @@ func conventionCases() map[string]conventionCase {
 		"OCM":                  ocmCase(),
 		"Karmada":              karmadaCase(),
 		"Flux":                 fluxCase(),
+		"Referenced":           referencedCase(),
 	}
 	maps.Copy(out, genericCases())
 	return out

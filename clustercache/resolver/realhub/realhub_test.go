@@ -12,10 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -191,4 +194,68 @@ func TestRealHubServesSelectionsByNameAndType(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, clusters, 1)
 	lists(t, hub)
+}
+
+// TestRealHubServesReferencesToOneWhoMayReadNamedSecretsOnly: rights by name
+// suffice, and the trouble of one cluster, whose Secret may not be read, is no
+// other's.
+func TestRealHubServesReferencesToOneWhoMayReadNamedSecretsOnly(t *testing.T) {
+	member := schema.GroupVersionKind{Group: "fleet.test", Version: "v1", Kind: "Member"}
+	hub := testenv.Start(t, 1, testenv.WithCRDs(testenv.SimpleCRD(member.Group, member.Kind)))[0]
+	ctx := t.Context()
+	read := []string{"get", "list", "watch"}
+	user, err := hub.AddUser(ctx, "reader",
+		rbacv1.PolicyRule{Verbs: read, APIGroups: []string{member.Group}, Resources: []string{"members"}},
+		rbacv1.PolicyRule{
+			Verbs:         read,
+			APIGroups:     []string{""},
+			Resources:     []string{"secrets"},
+			ResourceNames: []string{"one", "two"},
+		})
+	require.NoError(t, err)
+	config := user.Config()
+	config.UserAgent = agent
+	reader, err := client.NewWithWatch(config, client.Options{})
+	require.NoError(t, err)
+	require.True(t, apierrors.IsForbidden(reader.List(ctx, &corev1.SecretList{})))
+
+	put := func(name, names string) {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(member)
+		object.SetNamespace("default")
+		object.SetName(name)
+		_, err := controllerutil.CreateOrUpdate(ctx, hub.Client(), object, func() error {
+			object.SetLabels(map[string]string{"names": names})
+			return unstructured.SetNestedField(object.Object, names, "spec", "secret")
+		})
+		require.NoError(t, err)
+	}
+	put("a", "one")
+	put("b", "secret-of-others")
+	require.NoError(t, hub.Client().Create(ctx, secret("secret-of-others", "x", nil)))
+	r, err := resolver.Referenced(reader, resolver.ReferenceOptions{
+		Kind:       member,
+		SecretName: "spec.secret",
+		HubOptions: resolver.HubOptions{Grace: -1},
+	})
+	require.NoError(t, err)
+	w := watch(t, r)
+	w.until(t, clusterA, "")
+	require.NoError(t, hub.Client().Create(ctx, secret("one", "t1", nil)))
+	w.until(t, clusterA, "t1")
+	require.NoError(t, hub.Client().Create(ctx, secret("two", "t2", nil)))
+	put("a", "two")
+	w.until(t, clusterA, "t2")
+	access, err := w.Resolve(ctx, clusterA)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"names": "two"}, access.Labels())
+	_, err = w.Resolve(ctx, resolver.Cluster{Namespace: "default", Name: "b"})
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+
+	require.NoError(t, hub.StopAPIServer(ctx))
+	_, err = w.Resolve(ctx, clusterA)
+	require.NoError(t, err, "the last answer stays while the hub is down")
+	require.NoError(t, hub.StartAPIServer(ctx))
+	put("a", "one")
+	w.until(t, clusterA, "t1")
 }
