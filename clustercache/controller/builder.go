@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +42,7 @@ type Builder struct {
 	name     string
 	object   client.Object
 	clusters func(client.ObjectKey) bool
+	selector labels.Selector // of clusters
 	inputs   []builderInput
 	sources  []source.TypedSource[Request]
 	options  runtimecontroller.TypedOptions[Request]
@@ -123,6 +125,16 @@ func (b *Builder) InClusters(selected func(cluster client.ObjectKey) bool) *Buil
 	return b
 }
 
+// InClustersMatching selects the clusters by their labels, in addition to
+// InClusters: those whose labels match, also later, until they no longer do. The
+// objects of a cluster that enters are reconciled; those of one that leaves are
+// not, and a ClusterSource with the same selector shows that it left. Defaults
+// to all clusters.
+func (b *Builder) InClustersMatching(selector labels.Selector) *Builder {
+	b.selector = selector
+	return b
+}
+
 // WithOptions sets the controller's options. Its concurrency is shared by all
 // clusters. Without a LogConstructor, log lines name the controller, the
 // cluster and the object. With the ClusterCache's Options.Sharding,
@@ -188,11 +200,12 @@ func (b *Builder) Build(
 		}
 
 		selection := clustercache.ObjectSelection{
-			Kinds:          []client.Object{input.object},
-			Clusters:       b.clusters,
-			Watch:          true,
-			Predicates:     input.predicates,
-			Representation: clustercache.AsGiven,
+			Kinds:           []client.Object{input.object},
+			Clusters:        b.clusters,
+			ClusterSelector: b.selector,
+			Watch:           true,
+			Predicates:      input.predicates,
+			Representation:  clustercache.AsGiven,
 		}
 		options := ObjectSourceOptions{}
 		if input.metadata {
