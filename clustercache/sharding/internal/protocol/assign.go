@@ -144,13 +144,14 @@ func (a *assignment) move() bool {
 
 // movable returns the slot to move between two members, or -1: the one with the
 // highest score for its new member among those that do not reverse the
-// difference of the loads. If all do, it is the lightest that lessens it.
+// difference of the loads. If all do, it is the lightest, provided that it
+// lessens the difference by its own load: to swap heavy slots is not worth it.
 func (a *assignment) movable(from, to int) int {
 	difference := a.loads[from] - a.loads[to]
 	best, lightest := -1, -1
 	for s, owner := range a.owners {
 		w := a.weights[s]
-		if owner != from || w >= difference {
+		if owner != from || 3*w > 2*difference {
 			continue
 		}
 		if 2*w <= difference && (best < 0 || a.score(to, s) > a.score(to, best)) {
