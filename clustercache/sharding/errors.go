@@ -6,6 +6,7 @@ package sharding
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
 )
@@ -42,6 +43,21 @@ type GroupError struct {
 // Error implements error.
 func (e *GroupError) Error() string {
 	return fmt.Sprintf("sharding: the group of lease %s has %d slots and format %q", e.Lease, e.Slots, e.Format)
+}
+
+// PermissionError indicates that the hub does not permit this replica what it
+// needs to do.
+type PermissionError struct {
+	// Namespace is where the Leases of the group are.
+	Namespace string
+	// Verbs are what the replica may not do with them, such as "delete".
+	Verbs []string
+}
+
+// Error implements error.
+func (e *PermissionError) Error() string {
+	return fmt.Sprintf("sharding: not permitted to %s leases.coordination.k8s.io in namespace %s",
+		strings.Join(e.Verbs, ", "), e.Namespace)
 }
 
 // OptionError names an invalid option.

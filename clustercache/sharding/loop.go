@@ -17,7 +17,9 @@ import (
 // controller-runtime's Runnable.
 //
 // A hub that does not answer is no error: the replica owns nothing meanwhile. A
-// [*GroupError] indicates that the replica cannot belong to the group.
+// [*GroupError] indicates that the replica cannot belong to the group, and a
+// [*PermissionError] that the hub does not permit what it needs to do. Neither
+// has joined.
 func (s *Sharding) Start(ctx context.Context) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -28,7 +30,10 @@ func (s *Sharding) Start(ctx context.Context) error {
 	defer cancel()
 	s.work.Go(func() { s.watcher.run(run) })
 	s.work.Go(s.notifier.run)
-	err := s.loop(ctx, run)
+	err := s.permitted(ctx)
+	if err == nil {
+		err = s.loop(ctx, run)
+	}
 
 	close(s.ended)
 	cancel()

@@ -4,6 +4,7 @@
 package sharding_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/sharding"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -51,4 +53,34 @@ func TestGroupOnARealHub(t *testing.T) {
 	require.NoError(t, hub.Client().List(t.Context(), &leases, client.InNamespace("default"),
 		client.MatchingLabels{"fleetcache.github.io/sharding": "operator"}))
 	require.Len(t, leases.Items, 1+1+64, "the group, one member, the slots")
+}
+
+// TestReplicaWithoutAPermissionNamesItsVerb has replicas that may do all but
+// one thing. They fail before they have joined.
+func TestReplicaWithoutAPermissionNamesItsVerb(t *testing.T) {
+	hub := testenv.Start(t, 1)[0]
+	verbs := []string{"list", "watch", "create", "update", "patch", "delete"}
+	for i, verb := range verbs {
+		user, err := hub.AddUser(t.Context(), "without-"+verb, rbacv1.PolicyRule{
+			APIGroups: []string{"coordination.k8s.io"},
+			Resources: []string{"leases"},
+			Verbs:     slices.Delete(slices.Clone(verbs), i, i+1),
+		})
+		require.NoError(t, err)
+		s, err := sharding.New(user.Config(), sharding.Options{
+			Namespace: "default",
+			Name:      "operator",
+			Identity:  "without-" + verb,
+		})
+		require.NoError(t, err)
+
+		denied := &sharding.PermissionError{}
+		require.ErrorAs(t, s.Start(t.Context()), &denied)
+		require.Equal(t, &sharding.PermissionError{Namespace: "default", Verbs: []string{verb}}, denied)
+		require.ErrorContains(t, denied, "not permitted to "+verb+" leases")
+	}
+
+	var leases coordinationv1.LeaseList
+	require.NoError(t, hub.Client().List(t.Context(), &leases, client.InNamespace("default")))
+	require.Empty(t, leases.Items)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,6 +36,7 @@ type Sharding struct {
 	options Options
 	log     logr.Logger
 	leases  coordinationclient.LeaseInterface
+	reviews authorizationclient.SelfSubjectAccessReviewInterface
 
 	replica  *protocol.Replica // owned by Start
 	table    atomic.Pointer[table]
@@ -79,7 +81,7 @@ type holding struct {
 //
 // The config's limits of requests do not apply. The replica needs the
 // permissions to list, watch, create, update, patch and delete Leases in
-// Options.Namespace.
+// Options.Namespace; see [PermissionError].
 func New(config *rest.Config, o Options) (*Sharding, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -90,11 +92,16 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 	if err != nil {
 		return nil, err
 	}
+	authorization, err := authorizationclient.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
 
 	s := &Sharding{
 		options: o,
 		log:     o.Logger.WithName("sharding").WithValues("group", o.Name, "replica", o.Identity),
 		leases:  client.Leases(o.Namespace),
+		reviews: authorization.SelfSubjectAccessReviews(),
 		replica: protocol.New(o.config()),
 		inbox:   make(chan func(time.Time)),
 		permits: make(chan struct{}, writers),
