@@ -67,6 +67,9 @@ func TestNextEldestMemberPlans(t *testing.T)                           { play(t)
 func TestEldestMemberThatRestartsGetsItsSlotsBack(t *testing.T)        { play(t) }
 func TestClustersThatAreFoundWaitForARenewal(t *testing.T)             { play(t) }
 func TestFirstPlanKnowsTheClusters(t *testing.T)                       { play(t) }
+func TestReplicasThatRestartTogetherGetWhatTheyHad(t *testing.T)       { play(t) }
+func TestEldestMemberDiesWhileItsPlanIsCarriedOut(t *testing.T)        { play(t) }
+func TestReplicaThatRestartsGetsWhatItHad(t *testing.T)                { play(t) }
 func TestReplicaWithAnotherNumberOfSlotsTakesNoPart(t *testing.T)      { play(t) }
 func TestMemberThatRestartsQuicklyWaitsForItsPredecessor(t *testing.T) { play(t) }
 
