@@ -52,6 +52,9 @@ type Tenure struct {
 		changed map[int]bool // slots for Config.Changed
 		moves   Moves
 		closed  bool
+		// unsubscribe ends the subscription of a tenure that is closed, once
+		// all work has ended.
+		unsubscribe func()
 	}
 }
 
@@ -83,10 +86,14 @@ func New(config Config) *Tenure {
 	return t
 }
 
-// Run follows the sharding until ctx ends.
+// Run follows the sharding until ctx ends. Then it closes the Tenure.
 func (t *Tenure) Run(ctx context.Context) {
 	unsubscribe := t.config.Sharding.Subscribe(t.handle)
-	defer unsubscribe()
+	t.mu.Lock()
+	t.mu.unsubscribe = unsubscribe
+	t.mu.Unlock()
+
+	defer func() { t.Close(context.Cause(ctx)) }()
 	for {
 		select {
 		case <-t.wake:
@@ -154,34 +161,51 @@ func (t *Tenure) signal() {
 	}
 }
 
-// Close ends all ownership, and all work with a cause. Later events have no
-// effect.
+// Close ends all ownership, and all work with a cause. It does not wait for the
+// work, but drains still do: a replica that is stopped closes the Tenure while
+// its sharding hands over the slots. Other events have no effect any more.
 func (t *Tenure) Close(cause error) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	t.mu.closed = true
-	slots := t.mu.slots
-	t.mu.slots = map[int]*slot{}
 	var running []*work
-	for _, s := range slots {
+	for n, s := range t.mu.slots {
 		running = s.running(running)
+		s.token, s.draining, s.warm, s.filled = 0, false, false, nil
+		t.forgetLocked(n, s)
 	}
+	unsubscribe := t.endedLocked()
 	t.mu.Unlock()
 
 	for _, w := range running {
 		w.cancel(cause)
 	}
+	unsubscribe()
+}
+
+// endedLocked returns what ends the subscription of a Tenure that is closed, if
+// nothing is under way in any slot. It has to be called without the lock.
+func (t *Tenure) endedLocked() (unsubscribe func()) {
+	if t.mu.unsubscribe == nil || !t.mu.closed || len(t.mu.slots) > 0 {
+		return func() {}
+	}
+	unsubscribe, t.mu.unsubscribe = t.mu.unsubscribe, nil
+	return unsubscribe
 }
 
 // handle is called with each event, one at a time.
 func (t *Tenure) handle(e ownership.Event) {
 	t.mu.Lock()
 	if t.mu.closed {
+		done := e.Done
+		if s := t.mu.slots[e.Slot]; s != nil && e.Type == ownership.Draining {
+			s.done, done = e.Done, func() {} // its work has been canceled, but has not ended
+		}
 		t.mu.Unlock()
 
-		e.Done()
+		done()
 		return
 	}
 	s := t.slotLocked(e.Slot)

@@ -300,6 +300,48 @@ func TestClosedTenureOwnsNothing(t *testing.T) {
 	})
 }
 
+// TestDrainAtTheEndWaitsForWork has a process that is asked to stop: the Tenure
+// is closed, and its Run ends, before the sharding drains the slots.
+func TestDrainAtTheEndWaitsForWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, timers := clustercachetest.NewSharding(), &changes{}, timetable.NewTimers()
+		tn := tenure.New(tenure.Config{
+			Sharding: s,
+			Timers:   timers,
+			Changed:  c.add,
+			Unfilled: c.unfilled,
+		})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan struct{})
+		go func() { tn.Run(ctx); close(ended) }()
+		synctest.Wait()
+		s.Gain(east)
+		s.Gain(west)
+		work, done, err := tn.Begin(t.Context(), east)
+		require.NoError(t, err)
+		_, wrote, err := tn.Permit(t.Context(), east)
+		require.NoError(t, err)
+
+		closed := errors.New("closed")
+		cancel(closed)
+		<-ended
+		require.ErrorIs(t, context.Cause(work), closed)
+		require.False(t, tn.Owns(east))
+		require.True(t, drained(s.Drain(west, time.Minute)))
+		over := s.Drain(east, time.Minute)
+		require.False(t, drained(over), "a reconcile is under way")
+		done()
+		require.False(t, drained(over), "a write is under way")
+		wrote()
+		require.True(t, drained(over))
+
+		s.Lose(east)
+		s.Gain(east)
+		require.False(t, tn.Owns(east))
+		require.True(t, drained(s.Drain(east, time.Minute)))
+	})
+}
+
 func TestOnlyReplicaOwnsEverything(t *testing.T) {
 	var tn *tenure.Tenure
 	require.Nil(t, tenure.New(tenure.Config{}))

@@ -77,9 +77,11 @@ func (t *Tenure) leave(n int, s *slot, w *work) {
 	delete(s.work, w)
 	done := s.drainedLocked()
 	t.forgetLocked(n, s)
+	unsubscribe := t.endedLocked()
 	t.mu.Unlock()
 
 	done()
+	unsubscribe()
 }
 
 // Write calls a function with a context of Permit. Its error is an ErrNotOwner
