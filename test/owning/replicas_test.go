@@ -33,6 +33,7 @@ type group struct {
 	t        *testing.T
 	hub      *rest.Config
 	standbys int
+	provider bool // the controllers are of a provider of multicluster-runtime
 	d        *fleettest.Directory
 	clusters []client.ObjectKey
 	apis     []*fleettest.API
@@ -123,16 +124,20 @@ func (g *group) start(name string) *replica {
 	o.Discover, o.Sharding, o.UserAgent, o.ResolveInterval = true, r.sharding, name, time.Minute
 	r.cc, err = clustercache.New(o)
 	require.NoError(g.t, err)
-	mgr := fleettest.NewManager()
-	err = controller.NewControllerManagedBy(mgr, r.cc).For(&corev1.ConfigMap{}).
-		Complete(func(c client.Client) reconcile.Reconciler { return &copier{g: g, c: c} })
-	require.NoError(g.t, err)
+	run := g.provided(r.cc)
+	if !g.provider {
+		mgr := fleettest.NewManager()
+		err = controller.NewControllerManagedBy(mgr, r.cc).For(&corev1.ConfigMap{}).
+			Complete(func(c client.Client) reconcile.Reconciler { return &copier{g: g, c: c} })
+		require.NoError(g.t, err)
+		run = mgr.Added[0].Start
+	}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = r.sharding.Start(ctx) })
 	wg.Go(func() { _ = r.cc.Start(ctx) })
-	wg.Go(func() { _ = mgr.Added[0].Start(ctx) })
+	wg.Go(func() { _ = run(ctx) })
 	r.stop = func() { cancel(); wg.Wait() }
 	g.mu.Lock()
 	g.replicas[name] = r
@@ -143,8 +148,9 @@ func (g *group) start(name string) *replica {
 
 // copier copies the value of a ConfigMap.
 type copier struct {
-	g *group
-	c client.Client
+	g       *group
+	c       client.Client
+	cluster client.ObjectKey // if the context does not name it
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -160,7 +166,10 @@ func (r *copier) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	if err := r.c.Update(ctx, m); err != nil {
 		return reconcile.Result{}, err
 	}
-	cluster, _ := controller.ClusterFromContext(ctx)
+	cluster, ok := controller.ClusterFromContext(ctx)
+	if !ok {
+		cluster = r.cluster
+	}
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()
 	r.g.copied[fmt.Sprint(cluster.Name, " ", m.Name, " ", m.Data["value"])]++
@@ -221,9 +230,16 @@ func (g *group) lists() int {
 
 // TestEachChangeIsHandledByExactlyOneReplica has replicas join, leave, and lose
 // the hub, while objects change in all clusters.
-func TestEachChangeIsHandledByExactlyOneReplica(t *testing.T) {
+func TestEachChangeIsHandledByExactlyOneReplica(t *testing.T) { testEachChange(t, false) }
+
+// TestEachChangeIsHandledByExactlyOneReplicaOfAProvider has controllers of
+// multicluster-runtime: each replica has a manager with a provider of its own.
+func TestEachChangeIsHandledByExactlyOneReplicaOfAProvider(t *testing.T) { testEachChange(t, true) }
+
+func testEachChange(t *testing.T, provider bool) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t, 12)
+		g.provider = provider
 		a, b := g.start("operator-0"), g.start("operator-1")
 		value := 0
 		during := func(d time.Duration) {
