@@ -26,12 +26,12 @@ const (
 //  2. A slot that is free goes to the member with the highest score for it
 //     (rendezvous hashing) that has room for it (bounded loads).
 //  3. While a load deviates too much from the mean, slots move from the most
-//     loaded members to the least loaded, if level is set.
+//     loaded members to the least loaded.
 //
 // The result is a fixed point: assign(members, assign(...), counts) moves
 // nothing. Hashing alone would keep the loads below a bound, but not above one,
 // and would move slots between members that stay whenever one comes or goes.
-func assign(members []string, holders, counts []int, level bool) []int {
+func assign(members []string, holders, counts []int) []int {
 	if len(members) == 0 {
 		return slices.Repeat([]int{-1}, len(holders))
 	}
@@ -58,9 +58,7 @@ func assign(members []string, holders, counts []int, level bool) []int {
 	}
 	a.mean = float64(total) / float64(len(members))
 	a.placeFree()
-	if level {
-		a.level()
-	}
+	a.level()
 
 	return a.owners
 }
@@ -191,7 +189,7 @@ func nextInLine(members []string, owners, counts []int, n int) [][]int {
 				holders[s]--
 			}
 		}
-		after := assign(others, holders, counts, false)
+		after := assign(others, holders, counts)
 		for s, owner := range owners {
 			if owner != gone {
 				continue

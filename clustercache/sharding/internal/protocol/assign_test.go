@@ -55,7 +55,7 @@ func TestOwnedCountsAreWithin15PercentOfTheMean(t *testing.T) {
 	for members := 2; members <= 12; members++ {
 		for _, clusters := range []int{50 * members, 1_000, 10_000} {
 			counts := spread(clusters, 256)
-			owners := assign(names(members), free(256), counts, true)
+			owners := assign(names(members), free(256), counts)
 			requireEven(t, members, owners, counts, clusters)
 		}
 	}
@@ -67,9 +67,9 @@ func TestMembersThatComeAndGoMoveTheirShareAlone(t *testing.T) {
 	for n := 2; n <= 11; n++ {
 		for _, clusters := range []int{50 * (n + 1), 10_000} {
 			counts := spread(clusters, 256)
-			before := assign(names(n), free(256), counts, true)
+			before := assign(names(n), free(256), counts)
 
-			joined := assign(names(n+1), before, counts, true)
+			joined := assign(names(n+1), before, counts)
 			requireEven(t, n+1, joined, counts, clusters)
 			requireMoved(t, clusters, counts, before, joined, 1/float64(n+1)+0.05)
 
@@ -80,7 +80,7 @@ func TestMembersThatComeAndGoMoveTheirShareAlone(t *testing.T) {
 					left[s] = -1
 				}
 			}
-			after := assign(names(n), left, counts, true)
+			after := assign(names(n), left, counts)
 			requireEven(t, n, after, counts, clusters)
 			requireMoved(t, clusters, counts, joined, after, 1/float64(n+1)+0.05)
 		}
@@ -113,16 +113,16 @@ func TestAssignmentIsAFixedPoint(t *testing.T) {
 				counts[s] = r.IntN(1 + r.IntN(200))
 			}
 		}
-		owners := assign(names(members), holders, counts, true)
+		owners := assign(names(members), holders, counts)
 		require.NotContains(t, owners, -1)
-		require.Equal(t, owners, assign(names(members), owners, counts, true))
+		require.Equal(t, owners, assign(names(members), owners, counts))
 	}
 }
 
 // TestASlotIsTakenByItsFirstStandby compares the forecast with what happens.
 func TestASlotIsTakenByItsFirstStandby(t *testing.T) {
 	members, counts := names(5), spread(1_000, 64)
-	owners := assign(members, free(64), counts, true)
+	owners := assign(members, free(64), counts)
 	line := nextInLine(members, owners, counts, 2)
 	for gone := range members {
 		rest := slices.Delete(slices.Clone(members), gone, gone+1)
@@ -135,7 +135,7 @@ func TestASlotIsTakenByItsFirstStandby(t *testing.T) {
 				holders[s]--
 			}
 		}
-		after := assign(rest, holders, counts, false)
+		after := assign(rest, holders, counts)
 		for s, m := range owners {
 			if m == gone {
 				require.Equal(t, members[line[s][0]], rest[after[s]], "slot %d", s)

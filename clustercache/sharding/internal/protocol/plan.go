@@ -68,7 +68,7 @@ func (s *step) planning() {
 	if len(s.own.plan.Members) > 0 && in.equal(&s.planned) {
 		return
 	}
-	in.holders = assign(in.identities, in.holders, in.counts, true)
+	in.holders = assign(in.identities, in.holders, in.counts)
 	s.planned = in
 	s.own.plan = Plan{
 		Members: in.ids,
@@ -90,7 +90,7 @@ func (s *step) follow() {
 		return
 	}
 	s.followed = in
-	s.owners = assign(in.identities, in.holders, in.counts, false)
+	s.owners = assign(in.identities, in.holders, in.counts)
 	s.standby = make([]bool, len(s.owners))
 	self := slices.Index(in.ids, s.ID())
 	for n, line := range nextInLine(in.identities, s.owners, in.counts, s.cfg.Standbys) {
