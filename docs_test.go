@@ -185,7 +185,10 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	require.NoError(t, err)
 	examples, err := filepath.Glob("examples/*/README.md")
 	require.NoError(t, err)
-	pages = append(append(pages, examples...), "README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md")
+	deployments, err := filepath.Glob("examples/deploy/*/README.md")
+	require.NoError(t, err)
+	pages = slices.Concat(pages, examples, deployments,
+		[]string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md"})
 	require.Greater(t, len(pages), 12)
 	for _, page := range pages {
 		dir := strings.TrimPrefix(filepath.Dir(page)+"/", "./")

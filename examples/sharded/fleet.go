@@ -68,12 +68,15 @@ func (w *world) remove() error { return os.RemoveAll(w.dir) }
 
 func (w *world) kubeconfig() string { return filepath.Join(w.dir, "kubeconfig") }
 
+func newNamespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
 func createWidgets(ctx context.Context, c *testenv.Cluster) error {
 	if err := c.InstallCRDs(ctx, testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)); err != nil {
 		return err
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgetNamespace}}
-	if err := c.Client().Create(ctx, namespace); err != nil {
+	if err := c.Client().Create(ctx, newNamespace(widgetNamespace)); err != nil {
 		return err
 	}
 	for _, name := range widgetNames {

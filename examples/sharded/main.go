@@ -11,8 +11,8 @@
 //
 // The judge is what the remote API servers have received, by their audit logs.
 // If something is not as it should be, the program reports that, and exits with
-// status 1. It takes about four minutes. With -away 5m the hub is away for that
-// long.
+// status 1. It takes about three minutes. With -away 5m the hub is away for
+// that long.
 //
 //	the program ──starts, kills, stops──► replica-0, replica-1, replica-2, ...
 //	     │                                   │ Leases        │ widgets
@@ -20,8 +20,8 @@
 //
 // The files replica.go and stamper.go are what your own operator needs; the
 // rest is the demonstration. With -replica the program is one replica, which
-// finds the hub as any controller does (KUBECONFIG, or the ServiceAccount of its
-// Pod), and its name and namespace in POD_NAME and POD_NAMESPACE.
+// finds the hub as any controller does (KUBECONFIG, or the ServiceAccount of
+// its Pod), and its name and namespace in POD_NAME and POD_NAMESPACE.
 package main
 
 import (
