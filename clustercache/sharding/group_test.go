@@ -90,27 +90,34 @@ func (g *group) start(n int) []*replica {
 	g.t.Helper()
 	var out []*replica
 	for range n {
-		r := &replica{group: g, next: g.config.Transport}
-		config := rest.CopyConfig(g.config)
-		if config.Transport != nil {
-			config.Transport = r
-		} else {
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				r.next = next
-				return r
-			})
-		}
-		options := g.options
-		options.Identity = fmt.Sprintf("operator-%d", len(g.replicas))
-		s, err := sharding.New(config, options)
-		require.NoError(g.t, err)
-		s.SetClusters(g.clusters)
-		r.Sharding = s
-		r.wg.Go(func() { r.err = s.Start(context.Background()) })
+		r := g.startAs(fmt.Sprintf("operator-%d", len(g.replicas)))
 		g.replicas = append(g.replicas, r)
 		out = append(out, r)
 	}
 	return out
+}
+
+// startAs starts a replica under a name.
+func (g *group) startAs(name string) *replica {
+	g.t.Helper()
+	r := &replica{group: g, next: g.config.Transport}
+	config := rest.CopyConfig(g.config)
+	if config.Transport != nil {
+		config.Transport = r
+	} else {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			r.next = next
+			return r
+		})
+	}
+	options := g.options
+	options.Identity = name
+	s, err := sharding.New(config, options)
+	require.NoError(g.t, err)
+	s.SetClusters(g.clusters)
+	r.Sharding = s
+	r.wg.Go(func() { r.err = s.Start(context.Background()) })
+	return r
 }
 
 // stop closes all replicas.
