@@ -59,9 +59,6 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, status := range m.cc.Statuses() {
-		if status.Phase == clustercache.PhaseGone {
-			continue
-		}
 		labels := []string{status.Cluster.Name, status.Cluster.Namespace}
 		ch <- prometheus.MustNewConstMetric(descUp, prometheus.GaugeValue, number(status.Connected), labels...)
 		if !status.LastProbe.IsZero() {
