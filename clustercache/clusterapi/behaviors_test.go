@@ -35,7 +35,7 @@ func behaviors() []behavior {
 	return []behavior{
 		{"20", "a cluster without infrastructure is not connected, and is once it is provisioned", nil,
 			behaviorProvisioned},
-		{"1, 2, 4, 16, 22", "without a Secret there is no connection, and with it there is", nil, behaviorSecret},
+		{"1, 2, 4, 16, 22", "without a Secret failures are counted, and the Secret wipes them", nil, behaviorSecret},
 		{"3, 38", "a cluster that was never reachable counts failures", nil, behaviorUnreachable},
 		{"5, 6, 7", "cached and uncached reads, writes and the REST config work", nil, behaviorReads},
 		{"17, 18, 37", "a watch is added once by its name", nil, behaviorWatch},
@@ -87,12 +87,11 @@ func behaviorProvisioned(t *testing.T, s *site) {
 func behaviorSecret(t *testing.T, s *site) {
 	s.cluster(t, true)
 	s.start(t)
-	require.Never(t, func() bool {
-		_, err := s.GetClient(t.Context(), s.key())
-		return err == nil
-	}, 3*time.Second, 100*time.Millisecond)
+	eventually(t, "a failure", func() bool { return s.state(t).ConsecutiveFailures > 0 })
 	require.Zero(t, s.state(t).LastProbeSuccessTime)
+	require.NotZero(t, s.state(t).LastProbeTime)
 	s.requireNotConnected(t)
+	eventually(t, "another", func() bool { return s.state(t).ConsecutiveFailures > 1 })
 
 	s.secret(t, s.remote.Kubeconfig())
 	s.connected(t)

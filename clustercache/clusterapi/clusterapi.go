@@ -176,7 +176,8 @@ func (c *ClusterCache) GetRESTConfig(_ context.Context, key client.ObjectKey) (*
 }
 
 // GetHealthCheckingState implements Cluster API's ClusterCache. It is zero for
-// an unknown cluster.
+// an unknown cluster. Where nothing could be sent, since there is no access,
+// failures count, too, and LastProbeTime is when that began.
 func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.ObjectKey) capi.HealthCheckingState {
 	status, err := c.cc.Status(key)
 	if err != nil || status.Phase == clustercache.PhaseGone {
@@ -187,8 +188,11 @@ func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.Obje
 		LastProbeSuccessTime: status.LastProbeSuccess,
 		ConsecutiveFailures:  status.Failures,
 	}
-	if state.LastProbeTime.Before(state.LastProbeSuccessTime) { // a sign of life replaced a probe
+	switch {
+	case state.LastProbeTime.Before(state.LastProbeSuccessTime): // a sign of life replaced a probe
 		state.LastProbeTime = state.LastProbeSuccessTime
+	case state.ConsecutiveFailures > 0 && !status.Connected && state.LastProbeTime.Before(status.Since):
+		state.LastProbeTime = status.Since // there is no access yet, so that nothing was sent
 	}
 
 	return state
