@@ -140,7 +140,7 @@ type ClusterStatus struct {
 // ModuleList is a list of Modules.
 type ModuleList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	Items []Module `json:"items"`
 }
@@ -148,7 +148,7 @@ type ModuleList struct {
 // RolloutList is a list of Rollouts.
 type RolloutList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	Items []Rollout `json:"items"`
 }
