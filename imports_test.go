@@ -45,7 +45,8 @@ var allowed = map[string][]string{
 	},
 	"clustercache/internal/connection": {
 		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
-		"internal/callback", "internal/clustername", "internal/restmap", "internal/timetable", "internal/transport",
+		"internal/callback", "internal/clustername", "internal/restmap", "internal/sanitize", "internal/timetable",
+		"internal/transport",
 	},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "informerpool",

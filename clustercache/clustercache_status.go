@@ -214,25 +214,29 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 //	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
 //
 // Query parameters narrow the page: ?cluster=namespace/name shows one cluster
-// with its watches, ?phase=Disconnected shows the clusters in that phase, and
-// ?format=json returns JSON for programs. The page shows no credentials, but it
-// does show the names of clusters and kinds, and addresses that could not be
-// reached: serve it only to those who may know them. The handler does no I/O
-// and changes nothing.
+// with its watches and the last changes of its phase, ?phase=Disconnected and
+// ?reason=Unreachable show the clusters of that phase or reason, ?q=words those
+// with all of these words in their name, reason, error, endpoint or version.
+// ?group=reason groups them, ?refresh=10 loads the page again every ten
+// seconds, and ?format=json returns JSON for programs. The page has no scripts.
+// It shows no credentials, but it does show the names of clusters and kinds,
+// and the addresses of API servers: serve it only to those who may know them.
+// The handler does no I/O and changes nothing.
 func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
 
 func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 		return
 	}
 	query := r.URL.Query()
-	page := cc.debugPage(Phase(query.Get("phase")))
+	page := cc.debugPage(newDebugQuery(query))
 	if name := query.Get("cluster"); name != "" && !page.focus(cc, name) {
 		http.Error(w, "this cluster is not known", http.StatusNotFound)
 		return
@@ -258,34 +262,21 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body.Bytes())
 }
 
-// debugPage collects the state of every cluster. It lists the clusters in the
-// given phase, or all clusters if the phase is empty.
-func (cc *ClusterCache) debugPage(only Phase) *debugPage {
-	p := &debugPage{
-		Time:     time.Now(),
-		Name:     cc.options.Name,
-		Phase:    string(only),
-		Clusters: []Status{},
-		Shared:   cc.tenure != nil,
-		Reasons:  map[string]string{},
-	}
-	counts := map[Phase]int{}
+// debugPage collects the state of every cluster, and arranges those that the
+// query selects.
+func (cc *ClusterCache) debugPage(query debugQuery) *debugPage {
 	all := cc.Statuses()
-	for _, s := range all {
-		counts[s.Phase]++
-		if s.Reason != "" {
-			p.Reasons[s.Reason] = reasons[s.Reason]
-		}
-		if only == "" || s.Phase == only {
-			p.Clusters = append(p.Clusters, s)
-		}
+	p := &debugPage{
+		Time:       time.Now(),
+		Name:       cc.options.Name,
+		Clusters:   []Status{},
+		Reasons:    map[string]string{},
+		debugQuery: query,
+		Sum:        sumUp(all),
+		Count:      len(all),
+		Shared:     cc.tenure != nil,
 	}
-
-	for _, phase := range phasesInOrder {
-		p.Phases = append(p.Phases, debugPhase{Phase: string(phase), Count: counts[phase]})
-	}
-	p.Sum, p.Count = sumUp(all), len(all)
-	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return trouble(b) - trouble(a) })
+	p.arrange(all)
 
 	return p
 }

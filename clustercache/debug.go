@@ -5,38 +5,204 @@ package clustercache
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"html/template"
+	"maps"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
 )
+
+// runbookURL is where a failure's reason has a section.
+const runbookURL = "https://github.com/fleetcache/fleetcache/blob/main/docs/runbook.md#"
+
+// minRefresh and maxRefresh bound the seconds between two loads of a page.
+const minRefresh, maxRefresh = 2, 3600
 
 // debugPage is the content of the page.
 type debugPage struct {
 	Time     time.Time `json:"time"`
 	Name     string    `json:"cache"`
 	Clusters []Status  `json:"clusters"` // the worst first
-	// Watches are those of the requested cluster, and Users lists the owners
-	// that declared them.
-	Watches []WatchStatus `json:"watches,omitempty"`
-	Users   []Use         `json:"users,omitempty"`
+	// Timeline has the last changes of the requested cluster's phase, the
+	// latest first. Watches are its watches, and Users lists the owners that
+	// declared them.
+	Timeline []debugChange `json:"timeline,omitempty"`
+	Watches  []WatchStatus `json:"watches,omitempty"`
+	Users    []Use         `json:"users,omitempty"`
 	// Reasons explains each reason that a cluster shows.
 	Reasons map[string]string `json:"reasons,omitempty"`
 
+	debugQuery `json:"-"`
+
 	Focus  string       `json:"-"` // the requested cluster
-	Phase  string       `json:"-"` // the requested phase
-	Phases []debugPhase `json:"-"`
+	Phases []debugCount `json:"-"`
+	Causes []debugCount `json:"-"` // by reason
+	Groups []debugGroup `json:"-"` // of Clusters
 	Sum    Status       `json:"-"` // of all clusters
 	Count  int          `json:"-"`
 	Shared bool         `json:"-"` // by Options.Sharding
 }
 
-type debugPhase struct {
-	Phase string
+// debugQuery is what a request selects.
+type debugQuery struct {
+	Phase   string // empty: any
+	Reason  string // empty: any
+	Search  string // words that have to occur
+	Grouped bool   // by reason
+	Refresh int    // seconds between two loads of the page; 0: never
+
+	values url.Values
+}
+
+// debugChange is a change of phase.
+type debugChange struct {
+	Time   time.Time `json:"time"`
+	Phase  Phase     `json:"phase"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// debugCount is the number of clusters with one phase or reason.
+type debugCount struct {
+	Name  string
 	Count int
+}
+
+// debugGroup is a table of the page.
+type debugGroup struct {
+	Heading  string // the reason, if clusters are grouped
+	Clusters []Status
+}
+
+// debugField is a hidden field of the search form.
+type debugField struct{ Name, Value string }
+
+func newDebugQuery(values url.Values) debugQuery {
+	q := debugQuery{
+		Phase:   values.Get("phase"),
+		Reason:  values.Get("reason"),
+		Search:  strings.TrimSpace(values.Get("q")),
+		Grouped: values.Get("group") == "reason",
+		values:  values,
+	}
+	if seconds, err := strconv.Atoi(values.Get("refresh")); err == nil && seconds > 0 {
+		q.Refresh = min(max(seconds, minRefresh), maxRefresh)
+	}
+	return q
+}
+
+// Filtered reports whether clusters may be left out.
+func (q debugQuery) Filtered() bool { return q.Phase != "" || q.Reason != "" || q.Search != "" }
+
+// Link returns the address of the same page with another value of a parameter;
+// an empty value takes it away.
+func (q debugQuery) Link(name, value string) string {
+	values := url.Values{}
+	for _, field := range append(q.fields("cluster", "q"), debugField{Name: name, Value: value}) {
+		values.Set(field.Name, field.Value)
+		if field.Value == "" {
+			values.Del(field.Name)
+		}
+	}
+	return "?" + values.Encode()
+}
+
+// Hidden returns the parameters that a search keeps.
+func (q debugQuery) Hidden() []debugField { return q.fields() }
+
+// fields returns the parameters that select and arrange clusters, and the given
+// ones, as far as they are set.
+func (q debugQuery) fields(also ...string) []debugField {
+	var out []debugField
+	for _, name := range append([]string{"phase", "reason", "group", "refresh"}, also...) {
+		if value := q.values.Get(name); value != "" {
+			out = append(out, debugField{Name: name, Value: value})
+		}
+	}
+	return out
+}
+
+// selects reports whether a cluster is on the page.
+func (q debugQuery) selects(s Status) bool {
+	if q.Phase != "" && q.Phase != string(s.Phase) || q.Reason != "" && q.Reason != s.Reason {
+		return false
+	}
+	text := strings.ToLower(strings.Join([]string{
+		clusterName(s.Cluster),
+		string(s.Phase),
+		s.Reason,
+		errorText(s.LastError),
+		s.Endpoint,
+		s.ServerVersion,
+	}, " "))
+	for word := range strings.FieldsSeq(strings.ToLower(q.Search)) {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+
+	return true
+}
+
+// arrange counts the phases and reasons of all clusters, and forms the tables
+// of those that are selected.
+func (p *debugPage) arrange(all []Status) {
+	phases, causes := map[string]int{}, map[string]int{}
+	for _, s := range all {
+		phases[string(s.Phase)]++
+		causes[s.Reason]++
+		if s.Reason != "" {
+			p.Reasons[s.Reason] = reasons[s.Reason]
+		}
+		if p.selects(s) {
+			p.Clusters = append(p.Clusters, s)
+		}
+	}
+	for _, phase := range phasesInOrder {
+		if n := phases[string(phase)]; n > 0 {
+			p.Phases = append(p.Phases, debugCount{Name: string(phase), Count: n})
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(p.Reasons)) {
+		p.Causes = append(p.Causes, debugCount{Name: reason, Count: causes[reason]})
+	}
+	slices.SortStableFunc(p.Causes, func(a, b debugCount) int { return b.Count - a.Count })
+	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return trouble(b) - trouble(a) })
+
+	switch {
+	case len(p.Clusters) == 0:
+	case p.Grouped:
+		p.group()
+	default:
+		p.Groups = []debugGroup{{Clusters: p.Clusters}}
+	}
+}
+
+// group forms a table for each reason, the most frequent first, and one for
+// clusters without a reason.
+func (p *debugPage) group() {
+	for _, cause := range append(slices.Clone(p.Causes), debugCount{}) {
+		g := debugGroup{Heading: cause.Name}
+		for _, s := range p.Clusters {
+			if s.Reason == cause.Name {
+				g.Clusters = append(g.Clusters, s)
+			}
+		}
+		if cause.Name == "" {
+			g.Heading = "Without a reason"
+		}
+		if len(g.Clusters) > 0 {
+			p.Groups = append(p.Groups, g)
+		}
+	}
 }
 
 // focus narrows the page to one cluster, given its name as in the page's links
@@ -53,6 +219,7 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	cluster := p.Clusters[0].Cluster
 	p.Focus = clusterName(cluster)
 	p.Watches, _ = cc.WatchStatuses(cluster) // none if the cluster was forgotten meanwhile
+	p.Timeline = cc.timeline(cluster)
 	p.Users = slices.DeleteFunc(cc.Usage().Uses,
 		func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
 
@@ -90,6 +257,19 @@ func trouble(s Status) int {
 	return 0
 }
 
+// timeline returns the last changes of a cluster's phase, the latest first.
+func (cc *ClusterCache) timeline(cluster client.ObjectKey) []debugChange {
+	c := cc.find(cluster)
+	if c == nil {
+		return nil
+	}
+	var out []debugChange
+	for _, t := range slices.Backward(c.conn.View().Timeline) {
+		out = append(out, debugChange{Time: t.Time, Phase: Phase(t.Phase.String()), Reason: t.Reason})
+	}
+	return out
+}
+
 // selects describes which objects of a kind are watched.
 func selects(s WatchStatus) string {
 	parts := slices.DeleteFunc([]string{s.Namespace, s.LabelSelector, s.FieldSelector},
@@ -104,15 +284,20 @@ func selects(s WatchStatus) string {
 var debugText string
 
 var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
-	"ago":   ago,
-	"name":  clusterName,
-	"kind":  kindName,
-	"what":  selects,
-	"error": errorText,
-	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"bytes": sizeText,
-	"owner": ownershipText,
-	"count": countText,
+	"ago":         ago,
+	"name":        clusterName,
+	"kind":        kindName,
+	"what":        selects,
+	"error":       errorText,
+	"stamp":       stamp,
+	"bytes":       sizeText,
+	"owner":       ownershipText,
+	"count":       countText,
+	"attempts":    attemptsText,
+	"credentials": credentialsText,
+	"unmapped":    unmappedText,
+	"runbook":     runbookOf,
+	"phasebook":   func(p Phase) string { return runbookURL + "phase-" + strings.ToLower(string(p)) },
 	"since": func(t time.Time) string {
 		if t.IsZero() {
 			return "never"
@@ -120,6 +305,64 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 		return ago(t) + " ago"
 	},
 }).Parse(debugText))
+
+// runbookOf returns the address of a reason's section of the runbook, or
+// nothing if it has none.
+func runbookOf(reason string) string {
+	if _, known := reasons[reason]; !known {
+		return ""
+	}
+	return runbookURL + strings.ToLower(reason)
+}
+
+// unmappedText returns why a watch has no informer.
+func unmappedText(connected bool, err error) string {
+	switch {
+	case !connected:
+		return "Not connected: the kind is looked up once the cluster is."
+	case meta.IsNoMatchError(err):
+		return "The cluster does not serve this kind."
+	case errors.Is(err, ErrNotWatchable):
+		return "The cluster serves this kind without watches."
+	}
+
+	return "The kind is being looked up."
+}
+
+// attemptsText returns how many attempts failed, and when the next is due.
+func attemptsText(s Status) string {
+	text := "none failed"
+	if s.Failures > 0 {
+		text = countText(s.Failures, "attempt") + " failed"
+	}
+	switch wait := time.Until(s.NextAttempt); {
+	case s.NextAttempt.IsZero() && s.Failures > 0 && s.Phase != PhaseGone:
+		return text + ", one is under way"
+	case s.NextAttempt.IsZero():
+		return text
+	default:
+		return text + ", the next in " + durationText(max(wait, 0))
+	}
+}
+
+// credentialsText returns how long a cluster's credentials have been in use,
+// and when they end.
+func credentialsText(s Status) string {
+	if s.AccessSince.IsZero() {
+		return "none in use"
+	}
+	text := "in use for " + ago(s.AccessSince)
+	switch left := time.Until(s.CredentialExpiry); {
+	case s.CredentialExpiry.IsZero():
+		return text + ", end unknown"
+	case left < 0:
+		return text + ", ended " + ago(s.CredentialExpiry) + " ago"
+	default:
+		return text + ", end in " + durationText(left) + " (" + stamp(s.CredentialExpiry) + ")"
+	}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // ownershipText returns what this replica has to do with a cluster.
 func ownershipText(s *ownership.State) string {
@@ -144,8 +387,10 @@ func ownershipOf(s *ownership.State) string {
 }
 
 // ago returns the time since t in human-readable form.
-func ago(t time.Time) string {
-	d := time.Since(t)
+func ago(t time.Time) string { return durationText(time.Since(t)) }
+
+// durationText returns a duration in human-readable form.
+func durationText(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))

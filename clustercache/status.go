@@ -98,6 +98,10 @@ type Status struct {
 	LastProbeSuccess time.Time `json:"lastProbeSuccess,omitzero"`
 	// LastEvent is when a change of an object last arrived.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
+	// Endpoint is scheme, host and port of the API server in use, or of the
+	// last attempt to connect while there was none. The rest of its URL, which
+	// may be secret, is left out.
+	Endpoint string `json:"endpoint,omitempty"`
 	// UID is that of the namespace kube-system, or is derived from the address
 	// where that may not be read. Epoch is the UID with the number of times
 	// that the history changed.
@@ -107,9 +111,11 @@ type Status struct {
 	// for new connections and every few minutes. Empty where it may not be
 	// read.
 	ServerVersion string `json:"serverVersion,omitempty"`
-	// Revision identifies the access in use, without revealing it.
-	// CredentialExpiry is when its credentials expire, if known.
+	// Revision identifies the access in use, without revealing it. AccessSince
+	// is when its use began, and CredentialExpiry when its credentials expire,
+	// if known.
 	Revision         string    `json:"revision,omitempty"`
+	AccessSince      time.Time `json:"accessSince,omitzero"`
 	CredentialExpiry time.Time `json:"credentialExpiry,omitzero"`
 	// Labels are the cluster's labels ([resolver.Access.Labels]): those that the
 	// resolver gave last. Nil while they are unknown.
@@ -186,8 +192,10 @@ func (c *cluster) status() Status {
 		Epoch:            string(v.Epoch),
 		ServerVersion:    v.Version,
 		Revision:         v.Access.Revision(),
+		AccessSince:      v.AccessSince,
 		CredentialExpiry: v.Access.Expiry(),
 		Labels:           maps.Clone(v.Labels),
+		Endpoint:         v.Endpoint,
 		Connects:         v.Connects,
 		HistoryResets:    v.Resets,
 		Informers:        sum.Informers,

@@ -43,7 +43,10 @@ type attempt struct {
 	start   start
 	work    func(*attempt) message
 	changes atomic.Uint64 // the latest phase.State.Changes
-	renewed chan struct{} // one slot: changes has increased
+	// endpoint is the address of new access; belongs to work until its result
+	// is posted.
+	endpoint string
+	renewed  chan struct{} // one slot: changes has increased
 }
 
 func (a *attempt) run() {

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/sanitize"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -167,6 +170,7 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	ask, identify := c.transport.ProbeAside, c.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
+		a.endpoint = endpointOf(config.Host)
 		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.adopted)
 		if !access.Proxied() {
 			// nil means no proxy. With any function, whatever it returns,
@@ -214,6 +218,19 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	found.version = c.prover.version(ctx, ask, known, true)
 
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
+}
+
+// endpointOf returns scheme, host and port of a server's address: its path and
+// query may be secret, and so may a user in it.
+func endpointOf(host string) string {
+	if !strings.Contains(host, "://") {
+		host = "https://" + host
+	}
+	u, err := url.Parse(host)
+	if err != nil {
+		return ""
+	}
+	return sanitize.Text((&url.URL{Scheme: u.Scheme, Host: u.Host}).String())
 }
 
 // well queries the server's health. A connection made for that query stays with

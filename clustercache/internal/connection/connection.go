@@ -78,7 +78,10 @@ type server struct {
 	access  resolver.Access
 	path    string // the probe path that it answered
 	uid     string
-	version string // of the API server
+	version string    // of the API server
+	since   time.Time // when the use of access began
+	// endpoint is the address of access, or of the last attempt without one.
+	endpoint string
 }
 
 // signs are what answers reveal about a server besides its identity.
@@ -159,6 +162,9 @@ func (c *Connection) adopt(m *message) {
 
 	if resolver.Diff(c.server.access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0 {
 		c.transport.CutStreams(f.access.Revision()) // they resume at the new address
+	}
+	if c.server.access.Revision() != f.access.Revision() {
+		c.server.since = time.Now()
 	}
 	c.server.access, c.server.path = f.access, f.path
 	m.NewEpoch = c.server.uid != "" && c.server.uid != f.uid

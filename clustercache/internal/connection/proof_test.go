@@ -15,7 +15,7 @@ import (
 // requests of the epoch that ends.
 func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	c := &Connection{}
-	former := &View{UID: "a", Epoch: "a/0", Connected: true}
+	former := &View{Server: Server{UID: "a"}, Epoch: "a/0", Connected: true}
 	c.view.Store(former)
 	c.prover.init(c)
 	p := &c.prover

@@ -68,6 +68,9 @@ func (c *Connection) admit(m *message) bool {
 			return false
 		}
 		c.attempt.cancel()
+		if at := c.attempt.endpoint; at != "" && (m.Kind == phase.Succeeded || !c.state.Connected) {
+			c.server.endpoint = at
+		}
 		if m.Kind == phase.Succeeded {
 			c.adopt(m)
 		}

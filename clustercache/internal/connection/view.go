@@ -6,6 +6,7 @@ package connection
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
@@ -23,9 +24,7 @@ type View struct {
 	Up        chan struct{} // closed while connected
 	Epoch     informerpool.Epoch
 	Client    *http.Client // for the informers, bound to epoch
-	UID       string
-	Version   string
-	Access    resolver.Access
+	Server
 	Labels    map[string]string // nil while they are unknown
 	Connects  int
 	Resets    int
@@ -34,6 +33,32 @@ type View struct {
 	NextAttempt time.Time
 	phase.Failure
 	phase.Answers
+	// Timeline has the last changes of the phase, the latest last. It is never
+	// longer than timelineLimit.
+	Timeline []Transition
+}
+
+// Server is what is known of the API server.
+type Server struct {
+	UID     string
+	Version string
+	Access  resolver.Access
+	// AccessSince is when the use of Access began.
+	AccessSince time.Time
+	// Endpoint is scheme, host and port of the address that Access leads to, or
+	// of that of the last attempt while there was none.
+	Endpoint string
+}
+
+// timelineLimit bounds a Timeline: with 48 bytes each, the transitions of a
+// cluster take no more than 576 bytes. Their reasons are constants.
+const timelineLimit = 12
+
+// Transition is a change of phase.
+type Transition struct {
+	Time   time.Time
+	Phase  phase.Phase
+	Reason string
 }
 
 // View returns the current state.
@@ -45,8 +70,22 @@ func (c *Connection) publish(before phase.State) {
 	v, fresh := *old, false
 	v.Phase, v.Since, v.Failure, v.Answers = s.Phase, s.Since, s.Failure, s.Answers
 	v.LostSince, v.NextAttempt = s.LostSince, s.NextAttempt()
-	v.UID, v.Access, v.Version = c.server.uid, c.server.access, c.server.version
 	v.Labels = c.labels
+	v.Server = Server{
+		UID:         c.server.uid,
+		Version:     c.server.version,
+		Access:      c.server.access,
+		AccessSince: c.server.since,
+		Endpoint:    c.server.endpoint,
+	}
+	if s.Phase != before.Phase {
+		from := max(len(old.Timeline)-timelineLimit+1, 0)
+		v.Timeline = slices.Concat(old.Timeline[from:], []Transition{{
+			Time:   s.Since,
+			Phase:  s.Phase,
+			Reason: s.Reason,
+		}})
+	}
 	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.uid, c.history))
 	if c.server.uid != "" && epoch != v.Epoch {
 		if v.Epoch != "" {
