@@ -132,21 +132,31 @@ func TestRulesAndBoardUseOnlyMetricsThatExist(t *testing.T) {
 	}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(read(t, "docs/alerts.yaml")), &rules))
 	var board struct {
-		Panels []struct{ Targets []struct{ Expr string } }
+		Panels []struct {
+			Title, Type string
+			Targets     []struct {
+				Expr, Format string
+				Instant      bool
+			}
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(read(t, "docs/grafana.json")), &board))
 	var expressions []string
 	anchors := anchorsOf(t, "docs/runbook.md")
 	for _, rule := range rules.Groups[0].Rules {
 		expressions = append(expressions, rule.Expr)
-		page, anchor, _ := strings.Cut(rule.Annotations["runbook"], "#")
-		require.Equal(t, "docs/runbook.md", page, rule.Alert)
+		page, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
+		require.Equal(t, "https://github.com/fleetcache/fleetcache/blob/main/docs/runbook.md", page, rule.Alert)
 		require.Contains(t, anchors, anchor, rule.Alert)
 	}
 	for _, panel := range board.Panels {
 		require.NotEmpty(t, panel.Targets)
 		for _, target := range panel.Targets {
 			expressions = append(expressions, target.Expr)
+			if panel.Type == "table" {
+				require.Equal(t, "table", target.Format, panel.Title)
+				require.True(t, target.Instant, "%s: one row for each series of now", panel.Title)
+			}
 		}
 	}
 	used := map[string]bool{}

@@ -29,7 +29,9 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descClusters = describe("clusters", "Known clusters by phase.", "phase")
 	descUp       = describe("cluster_up", "Whether the cluster is connected.", "cluster")
-	descStale    = describe("cluster_staleness_seconds",
+	descReason   = describe("cluster_reason",
+		"Always 1. The label is why the cluster is not connected, or what fails while it is.", "cluster", "reason")
+	descStale = describe("cluster_staleness_seconds",
 		"Seconds since the least recently active informer heard from its server.", "cluster")
 	descConnects = describe("connects_total", "Connections made, the first one included.", "cluster")
 	descResets   = describe("history_resets_total",
@@ -195,7 +197,7 @@ func (m *metrics) counted() []prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descClusters, descUp, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped,
+		descClusters, descUp, descReason, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped,
 		descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches,
 		descResumes, descResyncs, descBuild, descOwners, descDeclared, descAudits, descShared, descMoves,
 	} {
@@ -225,6 +227,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		unmapped += s.Unmapped
 		if !m.cc.options.FleetMetricsOnly {
 			out.gauge(descUp, boolean(s.Connected), clusterName(s.Cluster))
+			if !s.Connected || s.Reason != "" {
+				out.gauge(descReason, 1, clusterName(s.Cluster), s.Reason)
+			}
 			out.counter(descConnects, int64(s.Connects), clusterName(s.Cluster))
 			out.counter(descResets, int64(s.HistoryResets), clusterName(s.Cluster))
 			out.cluster(clusterName(s.Cluster), s)

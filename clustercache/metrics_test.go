@@ -195,6 +195,19 @@ func table(families, fleet []*dto.MetricFamily) string {
 	return b.String() + "\n"
 }
 
+// TestReasonOfAClusterIsASeries: one for each cluster that is not well, and
+// none for another.
+func TestReasonOfAClusterIsASeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, registry := busy(t, nil)
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP fleetcache_cluster_reason Always 1. The label is why the cluster is not connected, or what fails while it is.
+# TYPE fleetcache_cluster_reason gauge
+fleetcache_cluster_reason{cache="default",cluster="fleet/b",reason="Unreachable"} 1
+`), "fleetcache_cluster_reason"))
+	})
+}
+
 func TestFleetMetricsOnlyLeavesNoSeriesOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, registry := busy(t, func(o *clustercache.Options) { o.FleetMetricsOnly = true })
