@@ -23,7 +23,7 @@ type tale struct {
 	story.Story
 
 	east, west *testenv.Cluster
-	child      *child
+	child      *story.Child
 	before     watches // those that were open before the program started
 }
 
@@ -93,11 +93,11 @@ func tell(ctx context.Context, out *story.Printer) (err error) {
 		return err
 	}
 	out.Say("both have objects now; one kubeconfig file has a context for each")
-	if t.child, err = startChild(ctx, out, kubeconfig); err != nil {
+	if t.child, err = story.StartChild(ctx, out, "-kubeconfig", kubeconfig, "-entries", "-"); err != nil {
 		return err
 	}
-	defer t.child.kill()
-	t.Changed = t.child.news
+	defer t.child.Kill()
+	t.Changed = t.child.News
 
 	return t.chapters(ctx)
 }
@@ -164,13 +164,13 @@ func (t *tale) rename(ctx context.Context) error {
 }
 
 func (t *tale) widen(ctx context.Context) error {
-	n := len(t.child.since(0))
+	n := t.child.Lines()
 	err := t.configure(ctx, wider+road+keys, watches{eastConfigMaps: 2, eastSecrets: 1, westConfigMaps: 1},
 		"configuration: ~colors, 2 unchanged", "colors: ConfigMap demo/speed in east Added", "colors is Synced")
 	if err != nil {
 		return err
 	}
-	text := strings.Join(t.child.since(n), "\n")
+	text := strings.Join(t.child.Since(n), "\n")
 	return t.Expect(!strings.Contains(text, "demo/red") && !strings.Contains(text, "demo/blue"),
 		"what both selections have is not delivered again", "one event")
 }
@@ -182,7 +182,7 @@ func (t *tale) mistake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := len(t.child.since(0))
+	n := t.child.Lines()
 	if err := t.east.Client().Create(ctx, configMap("green", "paint")); err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (t *tale) leave(ctx context.Context) error {
 }
 
 func (t *tale) end(ctx context.Context) error {
-	status, took, err := t.child.terminate()
+	status, took, err := t.child.Terminate()
 	if err != nil {
 		return err
 	}
@@ -216,8 +216,8 @@ func (t *tale) end(ctx context.Context) error {
 // configure sends a configuration, waits for lines of the process, and checks
 // how many watches it has requested since its start.
 func (t *tale) configure(ctx context.Context, text string, want watches, lines ...string) error {
-	n := len(t.child.since(0))
-	if err := t.child.configure(text); err != nil {
+	n := t.child.Lines()
+	if err := t.child.Send(text + "---\n"); err != nil {
 		return err
 	}
 	if err := t.lines(ctx, n, lines...); err != nil {
@@ -239,7 +239,7 @@ func (t *tale) configure(ctx context.Context, text string, want watches, lines .
 // lines waits for lines of the process after the first n.
 func (t *tale) lines(ctx context.Context, n int, parts ...string) error {
 	_, err := t.Await(ctx, story.Patience, strings.Join(parts, "; "), func() error {
-		return t.child.missing(n, parts...)
+		return t.child.Missing(n, parts...)
 	})
 	if err == nil {
 		t.Met++

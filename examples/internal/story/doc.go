@@ -6,7 +6,8 @@
 //
 //   - Program: command line, logs, signals and the exit status;
 //   - Printer: chapters, lines with the time since the start, tables, progress;
-//   - Story: expectations, and waits with a bound.
+//   - Story: expectations, and waits with a bound;
+//   - Child: the program as a second process.
 //
 // An example checks everything it shows. The first expectation that is not met
 // ends the program with status 1, and the reason is printed.

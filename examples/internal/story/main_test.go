@@ -4,9 +4,15 @@
 package story
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asChild) != "" {
+		repeat()
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// tale is the demonstration on clusters that run on this machine.
+type tale struct {
+	story.Story
+
+	east, west *testenv.Cluster
+	kubeconfig string
+	child      *story.Child
+}
+
+// tell starts two clusters and this program as a second process, and shows what
+// the operator does.
+func tell(ctx context.Context, out *story.Printer) (err error) {
+	out.Chapter("Two clusters, on this machine")
+	done := out.Working("starting two control planes, an etcd and a kube-apiserver each")
+	env, err := testenv.Run(ctx, 2, testenv.WithNames("east", "west"),
+		testenv.WithLog(func(line string) { out.Say("%s", line) }))
+	done()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, env.Stop())
+		out.Say("the clusters are stopped, and their files removed")
+	}()
+	dir, err := os.MkdirTemp("", "controller-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	t := &tale{
+		Story:      story.Story{Printer: out},
+		east:       env.Clusters[0],
+		west:       env.Clusters[1],
+		kubeconfig: filepath.Join(dir, "kubeconfig"),
+	}
+	if err := t.prepare(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if t.child != nil {
+			t.child.Kill()
+		}
+	}()
+	for _, chapter := range []struct {
+		title string
+		tell  func(context.Context) error
+	}{
+		{"The operator starts as a second process", t.begin},
+		{"A page that a site owns is deleted", t.repair},
+		{"The theme of a namespace changes ten times", t.burst},
+		{"One site is triggered, and then all", t.trigger},
+		{"SIGTERM, with a reconcile under way", t.finish},
+		{"SIGTERM, with a reconcile that takes too long", t.cancel},
+	} {
+		t.Chapter(chapter.title)
+		if err := chapter.tell(ctx); err != nil {
+			return err
+		}
+	}
+	t.Say("%d expectations, all met", t.Met)
+
+	return nil
+}
+
+// prepare creates the objects, and writes the kubeconfig.
+func (t *tale) prepare(ctx context.Context) error {
+	for _, c := range []*testenv.Cluster{t.east, t.west} {
+		if err := c.InstallCRDs(ctx, testenv.SimpleCRD(siteKind.Group, siteKind.Kind)); err != nil {
+			return err
+		}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: demoNamespace}}
+		for _, o := range []client.Object{namespace, newTheme("red"), newSite("blog", ""), newSite("shop", "")} {
+			if err := c.Client().Create(ctx, o); err != nil {
+				return err
+			}
+		}
+	}
+	config, err := fleet.Kubeconfig(t.east, t.west)
+	if err != nil {
+		return err
+	}
+	return clientcmd.WriteToFile(*config, t.kubeconfig)
+}
+
+// start starts the operator, and waits until all sites are done.
+func (t *tale) start(ctx context.Context) (err error) {
+	t.child, err = story.StartChild(ctx, t.Printer, "-kubeconfig", t.kubeconfig, "-context", "east", "-context", "west")
+	if err != nil {
+		return err
+	}
+	t.Changed = t.child.News
+	return t.lines(ctx, 0, "the sites of both clusters are reconciled", everySite...)
+}
+
+func (t *tale) begin(ctx context.Context) error {
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	return t.pages(ctx, "red")
+}
+
+// everySite are the lines that end the reconciles of all sites.
+var everySite = []string{
+	"east: demo/blog is done", "east: demo/shop is done", "west: demo/blog is done", "west: demo/shop is done",
+}
+
+func (t *tale) repair(ctx context.Context) error {
+	n := t.child.Lines()
+	page := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: demoNamespace, Name: "blog-page"}}
+	if err := t.west.Client().Delete(ctx, page); err != nil {
+		return err
+	}
+	if err := t.lines(ctx, n, "its owner is reconciled", "west: demo/blog is done"); err != nil {
+		return err
+	}
+	return t.pages(ctx, "red")
+}
+
+func (t *tale) burst(ctx context.Context) error {
+	n := t.child.Lines()
+	for i := range 10 {
+		for _, c := range []*testenv.Cluster{t.east, t.west} {
+			if err := c.Client().Update(ctx, newTheme(fmt.Sprintf("blue-%d", i))); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.lines(ctx, n, "the sites of the namespace are reconciled", everySite...); err != nil {
+		return err
+	}
+	if err := t.pages(ctx, "blue-9"); err != nil {
+		return err
+	}
+	// The write of a page is an event of what the site owns.
+	begun := count(t.child.Since(n), "reconciling")
+	return t.Expect(begun <= 2*len(everySite), "ten changes did not lead to ten reconciles of each site",
+		fmt.Sprintf("%d in all, half of them because of the page that was written", begun))
+}
+
+func (t *tale) trigger(ctx context.Context) error {
+	time.Sleep(2 * debounce) // nothing else is to be expected
+	n := t.child.Lines()
+	if err := t.child.Send("west demo shop\n"); err != nil {
+		return err
+	}
+	if err := t.lines(ctx, n, "the site is reconciled", "west: demo/shop is done"); err != nil {
+		return err
+	}
+	if err := t.Expect(count(t.child.Since(n), "reconciling") == 1, "no other site is", "one reconcile"); err != nil {
+		return err
+	}
+	n = t.child.Lines()
+	if err := t.child.Send("all\n"); err != nil {
+		return err
+	}
+	return t.lines(ctx, n, "all sites are reconciled", everySite...)
+}
+
+func (t *tale) finish(ctx context.Context) error {
+	if err := t.slow(ctx, "slow", "2s"); err != nil {
+		return err
+	}
+	n := t.child.Lines()
+	if err := t.end("the process waited for it"); err != nil {
+		return err
+	}
+	return t.Expect(t.child.Missing(n, "east: demo/slow is done") == nil && count(t.child.Since(n), "reconciling") == 0,
+		"the reconcile finished, and none began", strings.Join(t.child.Since(n), "; "))
+}
+
+func (t *tale) cancel(ctx context.Context) error {
+	if err := t.east.Client().Delete(ctx, newSite("slow", "")); err != nil {
+		return err
+	}
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	if err := t.slow(ctx, "stuck", "1h"); err != nil {
+		return err
+	}
+	n := t.child.Lines()
+	if err := t.end("the process canceled it after a bound"); err != nil {
+		return err
+	}
+	return t.Expect(t.child.Missing(n, "east: demo/stuck ended with: context canceled") == nil,
+		"the reconcile was canceled", "its context ended")
+}
+
+// slow creates a site whose reconcile takes a time, and waits until it begins.
+func (t *tale) slow(ctx context.Context, name, takes string) error {
+	n := t.child.Lines()
+	if err := t.east.Client().Create(ctx, newSite(name, takes)); err != nil {
+		return err
+	}
+	return t.lines(ctx, n, "a reconcile that takes "+takes+" begins", "east: reconciling demo/"+name)
+}
+
+// end sends SIGTERM.
+func (t *tale) end(expected string) error {
+	status, took, err := t.child.Terminate()
+	if err != nil {
+		return err
+	}
+	return t.Expect(status == 0, expected, fmt.Sprintf("status %d, %s after SIGTERM", status, story.Brief(took)))
+}
+
+// lines waits for lines of the process after the first n.
+func (t *tale) lines(ctx context.Context, n int, expected string, parts ...string) error {
+	took, err := t.Await(ctx, story.Patience, expected, func() error { return t.child.Missing(n, parts...) })
+	if err == nil {
+		t.OK("%s (waited %s)", expected, story.Brief(took))
+	}
+	return err
+}
+
+// pages waits until the pages of all sites have a color.
+func (t *tale) pages(ctx context.Context, color string) error {
+	_, err := t.Await(ctx, story.Patience, "all pages are "+color, func() error {
+		for _, c := range []*testenv.Cluster{t.east, t.west} {
+			for _, name := range []string{"blog-page", "shop-page"} {
+				page := &corev1.ConfigMap{}
+				err := c.Client().Get(ctx, client.ObjectKey{Namespace: demoNamespace, Name: name}, page)
+				if err == nil && page.Data["color"] != color {
+					err = fmt.Errorf("%s of %s is %s", name, c.Name(), page.Data["color"])
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		t.OK("all pages are %s", color)
+	}
+	return err
+}
+
+// count returns how many lines contain part.
+func count(lines []string, part string) int {
+	return strings.Count(strings.Join(lines, "\n"), part)
+}
