@@ -185,7 +185,8 @@ func (m *wayBack) read(spec []clustercache.Target) (answers []answer, errs error
 		gvk := target.Kind.GetObjectKind().GroupVersionKind()
 		list, origin := &unstructured.UnstructuredList{}, clustercache.Origin{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		err := m.cc.Reader(target.Cluster).List(context.Background(), list, append(slices.Clone(target.Options), &origin)...)
+		options := append(slices.Clone(target.Options), &origin)
+		err := m.cc.Reader(target.Cluster).List(context.Background(), list, options...)
 		var status apierrors.APIStatus
 		if err != nil && !clustercache.IsWaiting(err) && !meta.IsNoMatchError(err) && !errors.As(err, &status) {
 			errs = errors.Join(errs, err)
@@ -197,7 +198,8 @@ func (m *wayBack) read(spec []clustercache.Target) (answers []answer, errs error
 		}
 		var objects []string
 		for _, o := range list.Items {
-			objects = append(objects, o.GetNamespace()+"/"+o.GetName()+"@"+o.GetResourceVersion()+"/"+string(o.GetUID()))
+			objects = append(objects,
+				fmt.Sprintf("%s/%s@%s/%s", o.GetNamespace(), o.GetName(), o.GetResourceVersion(), o.GetUID()))
 		}
 		slices.Sort(objects)
 		a.objects = strings.Join(objects, " ")
@@ -351,7 +353,8 @@ func (m *wayBack) fault() {
 	code := pick(m, 403, 503, 503)
 	verbs := pick(m, []string{"list", "watch"}, []string{"list", "watch", "get"}, []string{"watch"})
 	m.toggle(fmt.Sprint(c.Key().Name, " answers ", verbs, " of ", resource, " with ", code), func() func() {
-		return c.Fail(clustercachetest.Status(code), clustercachetest.Resource(resource), clustercachetest.Verb(verbs...))
+		return c.Fail(clustercachetest.Status(code),
+			clustercachetest.Resource(resource), clustercachetest.Verb(verbs...))
 	})
 }
 
