@@ -20,14 +20,19 @@ import (
 // notifies of changes. A cluster that it does not have is gone for good. All
 // methods are safe for concurrent use.
 type Directory struct {
-	wake chan struct{} // one slot
-
 	mu struct {
 		sync.Mutex
 
-		configs map[client.ObjectKey]func() *rest.Config
-		changed []client.ObjectKey
+		configs     map[client.ObjectKey]func() *rest.Config
+		subscribers map[*subscriber]struct{}
 	}
+}
+
+// subscriber is a call of Notify. Each one gets every change: two cluster
+// caches may share a Directory.
+type subscriber struct {
+	wake    chan struct{} // one slot
+	changed []client.ObjectKey
 }
 
 var (
@@ -38,8 +43,9 @@ var (
 
 // New returns an empty directory.
 func New() *Directory {
-	d := &Directory{wake: make(chan struct{}, 1)}
+	d := &Directory{}
 	d.mu.configs = map[client.ObjectKey]func() *rest.Config{}
+	d.mu.subscribers = map[*subscriber]struct{}{}
 	return d
 }
 
@@ -64,12 +70,15 @@ func (d *Directory) Remove(key client.ObjectKey) {
 // Changed notifies that the access to a cluster may have changed.
 func (d *Directory) Changed(key client.ObjectKey) {
 	d.mu.Lock()
-	d.mu.changed = append(d.mu.changed, key)
-	d.mu.Unlock()
-
-	select {
-	case d.wake <- struct{}{}:
-	default:
+	defer d.mu.Unlock()
+	for s := range d.mu.subscribers {
+		if !slices.Contains(s.changed, key) {
+			s.changed = append(s.changed, key)
+		}
+		select {
+		case s.wake <- struct{}{}:
+		default: // it is woken already
+		}
 	}
 }
 
@@ -94,19 +103,41 @@ func (d *Directory) Clusters(context.Context) ([]client.ObjectKey, error) {
 
 // Notify implements resolver.Notifier.
 func (d *Directory) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
+	s := d.subscribe()
+	defer d.unsubscribe(s)
 	for {
-		d.mu.Lock()
-		keys := d.mu.changed
-		d.mu.changed = nil
-		d.mu.Unlock()
-
-		for _, key := range keys {
+		for _, key := range d.take(s) {
 			changed(key)
 		}
 		select {
-		case <-d.wake:
+		case <-s.wake:
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// subscribe returns a subscriber to whom every known cluster has changed.
+func (d *Directory) subscribe() *subscriber {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := &subscriber{wake: make(chan struct{}, 1), changed: slices.Collect(maps.Keys(d.mu.configs))}
+	d.mu.subscribers[s] = struct{}{}
+
+	return s
+}
+
+func (d *Directory) unsubscribe(s *subscriber) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.mu.subscribers, s)
+}
+
+func (d *Directory) take(s *subscriber) []client.ObjectKey {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	changed := s.changed
+	s.changed = nil
+
+	return changed
 }
