@@ -31,8 +31,8 @@ func (s *site) wrongPath() []byte {
 	return testenv.Kubeconfig(config)
 }
 
-// caseMissingSecretIsNamed: differs in that a missing Secret is not counted as
-// a failure, but is a phase of its own.
+// caseMissingSecretIsNamed: differs in that a missing Secret is a phase of its
+// own.
 func caseMissingSecretIsNamed(t *testing.T, s *site) {
 	cc := fleettest.Start(t, s.options(t))
 	begin := time.Now()

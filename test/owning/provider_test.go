@@ -96,7 +96,8 @@ func (e *engager) Engage(ctx context.Context, name string, cl cluster.Cluster) e
 	}
 	add := func(o any) {
 		if m, ok := o.(*corev1.ConfigMap); ok {
-			e.queue.Add(engaged{cluster: name, Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)}})
+			request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)}
+			e.queue.Add(engaged{cluster: name, Request: request})
 		}
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
