@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
@@ -38,22 +37,23 @@ type engaged struct {
 var errNoCluster = errors.New("no such cluster")
 
 // provided returns what runs a provider and its controller.
-func (g *group) provided(cc *clustercache.ClusterCache) func(context.Context) error {
-	e := &engager{p: multicluster.NewProvider[string, *engager](multicluster.New(cc, multicluster.Options{}),
+func (g *group) provided(r *replica) func(context.Context) error {
+	e := &engager{p: multicluster.NewProvider[string, *engager](multicluster.New(r.cc, multicluster.Options{}),
 		multicluster.ProviderOptions{NotFound: errNoCluster})}
-	key := func(r engaged) client.ObjectKey { return e.p.Key(r.cluster) }
-	e.wrapped = controller.WhileOwned(cc, key, reconcile.TypedFunc[engaged](
-		func(ctx context.Context, r engaged) (reconcile.Result, error) {
-			cl, err := e.p.Get(ctx, r.cluster)
+	key := func(request engaged) client.ObjectKey { return e.p.Key(request.cluster) }
+	e.wrapped = controller.WhileOwned(r.cc, key, reconcile.TypedFunc[engaged](
+		func(ctx context.Context, request engaged) (reconcile.Result, error) {
+			cl, err := e.p.Get(ctx, request.cluster)
 			if err != nil {
 				return reconcile.Result{}, err
 			}
 			c := &copier{
 				g:       g,
+				r:       r,
 				c:       cl.GetClient(),
-				cluster: key(r),
+				cluster: key(request),
 			}
-			return c.Reconcile(ctx, r.Request)
+			return c.Reconcile(ctx, request.Request)
 		}))
 	return e.run
 }

@@ -124,11 +124,11 @@ func (g *group) start(name string) *replica {
 	o.Discover, o.Sharding, o.UserAgent, o.ResolveInterval = true, r.sharding, name, time.Minute
 	r.cc, err = clustercache.New(o)
 	require.NoError(g.t, err)
-	run := g.provided(r.cc)
+	run := g.provided(r)
 	if !g.provider {
 		mgr := fleettest.NewManager()
 		err = controller.NewControllerManagedBy(mgr, r.cc).For(&corev1.ConfigMap{}).
-			Complete(func(c client.Client) reconcile.Reconciler { return &copier{g: g, c: c} })
+			Complete(func(c client.Client) reconcile.Reconciler { return &copier{g: g, r: r, c: c} })
 		require.NoError(g.t, err)
 		run = mgr.Added[0].Start
 	}
@@ -149,12 +149,18 @@ func (g *group) start(name string) *replica {
 // copier copies the value of a ConfigMap.
 type copier struct {
 	g       *group
+	r       *replica
 	c       client.Client
 	cluster client.ObjectKey // if the context does not name it
 }
 
 // Reconcile implements reconcile.Reconciler.
 func (r *copier) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	cluster, ok := controller.ClusterFromContext(ctx)
+	if !ok {
+		cluster = r.cluster
+	}
+	r.g.began(ctx, r.r, cluster)
 	m := &corev1.ConfigMap{}
 	if err := r.c.Get(ctx, request.NamespacedName, m); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -166,14 +172,20 @@ func (r *copier) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	if err := r.c.Update(ctx, m); err != nil {
 		return reconcile.Result{}, err
 	}
-	cluster, ok := controller.ClusterFromContext(ctx)
-	if !ok {
-		cluster = r.cluster
-	}
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()
 	r.g.copied[fmt.Sprint(cluster.Name, " ", m.Name, " ", m.Data["value"])]++
 	return reconcile.Result{}, nil
+}
+
+// began notes a request that reached a replica which does not own the cluster.
+func (g *group) began(ctx context.Context, r *replica, cluster client.ObjectKey) {
+	if _, owned := r.sharding.Lease(cluster); owned || ctx.Err() != nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.wrong = append(g.wrong, "request of "+r.name+" "+cluster.Name)
 }
 
 // change gives the objects of all clusters a new value.
