@@ -140,10 +140,11 @@ func (a *assignment) move() bool {
 	return false
 }
 
-// movable returns the slot to move between two members, or -1: the one with the
-// highest score for its new member among those that do not reverse the
-// difference of the loads. If all do, it is the lightest, provided that it
-// lessens the difference by its own load: to swap heavy slots is not worth it.
+// movable returns the slot to move between two members, or -1: the heaviest
+// that does not reverse the difference of the loads, since light ones can even
+// out what is left; of equal ones, that with the highest score for its new
+// member. If all do, it is the lightest, provided that it lessens the
+// difference by its own load: to swap heavy slots is not worth it.
 func (a *assignment) movable(from, to int) int {
 	difference := a.loads[from] - a.loads[to]
 	best, lightest := -1, -1
@@ -152,7 +153,8 @@ func (a *assignment) movable(from, to int) int {
 		if owner != from || 3*w > 2*difference {
 			continue
 		}
-		if 2*w <= difference && (best < 0 || a.score(to, s) > a.score(to, best)) {
+		if 2*w <= difference && (best < 0 || w > a.weights[best] ||
+			w == a.weights[best] && a.score(to, s) > a.score(to, best)) {
 			best = s
 		}
 		if lightest < 0 || w < a.weights[lightest] {

@@ -98,6 +98,32 @@ func requireMoved(t *testing.T, clusters int, counts, before, after []int, most 
 	require.LessOrEqual(t, float64(moved), most*float64(clusters))
 }
 
+// TestFewClustersAreSharedEvenly has six clusters in slots of their own, and a
+// member that leaves and comes back. Light slots that moved first would leave a
+// difference that no heavy one fits into.
+func TestFewClustersAreSharedEvenly(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2_000 {
+		members, counts := names(3), make([]int, 24)
+		for _, s := range r.Perm(len(counts))[:6] {
+			counts[s] = 1
+		}
+		owners := assign(members, free(len(counts)), counts)
+		require.Equal(t, []int{2, 2, 2}, owned(make([]int, 3), owners, counts))
+
+		members[2] = fmt.Sprintf("operator-%d", r.IntN(100)+3)
+		for s, m := range owners {
+			if m == 2 {
+				owners[s] = -1
+			}
+		}
+		owners = assign(members[:2], owners, counts)
+		require.Equal(t, []int{3, 3}, owned(make([]int, 2), owners, counts))
+		owners = assign(members, owners, counts)
+		require.Equal(t, []int{2, 2, 2}, owned(make([]int, 3), owners, counts))
+	}
+}
+
 // TestAssignmentIsAFixedPoint is what makes replicas agree once their views
 // are equal, and slots stay where they are.
 func TestAssignmentIsAFixedPoint(t *testing.T) {
