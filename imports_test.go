@@ -79,6 +79,10 @@ var allowed = map[string][]string{
 		"informerpool",
 		"internal/clustername", "internal/goroutine", "internal/timetable",
 	},
+	"examples/internal/embedded": {
+		"clustercache/resolver",
+		"internal/fakeapi", "internal/memnet", "internal/testenv",
+	},
 	"examples/internal/fleet": {"examples/internal/story", "internal/testenv"},
 	"gc":                      {"internal/defaults", "internal/timetable"},
 	"informerpool": {

@@ -11,11 +11,14 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -31,9 +34,29 @@ var (
 	widgetKind    = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 )
 
+// cluster is what the story needs of a control plane: a testenv.Cluster or an
+// embedded.Cluster.
+type cluster interface {
+	Name() string
+	Config() *rest.Config
+	Client() client.Client
+	InstallCRDs(ctx context.Context, crds ...*apiextensionsv1.CustomResourceDefinition) error
+	Kill() error
+	StartAPIServer(ctx context.Context) error
+	Requests(matches ...testenv.Match) ([]testenv.Request, error)
+}
+
+// road is a way to a cluster that can be cut: a testenv.Proxy or an
+// embedded.Cluster.
+type road interface {
+	Kubeconfig() []byte
+	Refuse()
+	Heal() error
+}
+
 // remote is a cluster that the operator reads.
 type remote struct {
-	*testenv.Cluster
+	cluster
 
 	key        client.ObjectKey // the operator's key for it
 	kubeconfig []byte           // how the operator reaches it
@@ -41,15 +64,30 @@ type remote struct {
 
 // localFleet is a hub and two remote clusters that run on this machine.
 type localFleet struct {
-	*fleet.Fleet
-
+	hub        cluster
 	east, west *remote
-	road       *testenv.Proxy // through which only the operator reaches west
+	road       road         // through which only the operator reaches west
+	real       *fleet.Fleet // nil if the clusters are in memory
+
+	// reach returns a resolver whose access works in this fleet.
+	reach func(resolver.Resolver) (resolver.Resolver, error)
+	stop  func() error
+	words words
 }
 
-// startFleet starts three control planes. They end with ctx, with Stop, and
+// words are the story's words for what it cannot show in the same way on every
+// fleet.
+type words struct {
+	killed  string // how the API server died
+	record  string // where requests are counted
+	stopped string // what happened to the clusters at the end
+	last    string // the last line of the summary; empty if there is none
+}
+
+// startFleet starts three control planes. They end with ctx, with stop, and
 // with this process, however it ends.
 func startFleet(ctx context.Context, out *story.Printer) (*localFleet, error) {
+	out.Chapter("A hub and two remote clusters, on this machine")
 	f, err := fleet.Start(ctx, out, "east", "west")
 	if err != nil {
 		return nil, err
@@ -60,17 +98,25 @@ func startFleet(ctx context.Context, out *story.Printer) (*localFleet, error) {
 		return nil, errors.Join(err, f.Stop())
 	}
 	return &localFleet{
-		Fleet: f,
+		hub:   f.Hub,
 		east:  newRemote(east, east.Kubeconfig()),
 		west:  newRemote(west, road.Kubeconfig()),
 		road:  road,
+		real:  f,
+		reach: func(r resolver.Resolver) (resolver.Resolver, error) { return r, nil },
+		stop:  f.Stop,
+		words: words{
+			killed:  "kill -9: east's API server is dead",
+			record:  "audit log",
+			stopped: "the clusters are stopped, and their files removed",
+		},
 	}, nil
 }
 
 func (f *localFleet) remotes() []*remote { return []*remote{f.east, f.west} }
 
-func newRemote(c *testenv.Cluster, kubeconfig []byte) *remote {
-	return &remote{Cluster: c, key: client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}, kubeconfig: kubeconfig}
+func newRemote(c cluster, kubeconfig []byte) *remote {
+	return &remote{cluster: c, key: client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}, kubeconfig: kubeconfig}
 }
 
 // furnish creates objects in the remote clusters, and then registers the
@@ -86,7 +132,7 @@ func (f *localFleet) furnish(ctx context.Context) error {
 		return err
 	}
 	for _, r := range f.remotes() {
-		if err := fleet.Register(ctx, f.Hub.Client(), r.key, r.kubeconfig); err != nil {
+		if err := fleet.Register(ctx, f.hub.Client(), r.key, r.kubeconfig); err != nil {
 			return err
 		}
 	}
@@ -133,7 +179,7 @@ func (r *remote) ask(kind schema.GroupVersionKind, name string) request {
 }
 
 // traffic counts the operator's requests to an API server, according to the
-// server's audit log.
+// server's record of them.
 type traffic struct{ lists, watches int }
 
 func (t traffic) String() string { return fmt.Sprintf("%d lists and %d watches", t.lists, t.watches) }

@@ -28,26 +28,32 @@ type localStory struct {
 // tellLocal starts a hub and two remote clusters, runs the operator, and shows
 // what happens.
 func tellLocal(ctx context.Context, set settings, out *story.Printer, log logr.Logger) (err error) {
-	out.Chapter("A hub and two remote clusters, on this machine")
-	f, err := startFleet(ctx, out)
+	start := startFleet
+	if set.embedded {
+		start = startEmbedded
+	}
+	f, err := start(ctx, out)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, f.Stop())
-		out.Say("the clusters are stopped, and their files removed")
+		err = errors.Join(err, f.stop())
+		out.Say("%s", f.words.stopped)
 	}()
 	if err := f.furnish(ctx); err != nil {
 		return err
 	}
 	out.Say("each remote has objects now, and the hub a Secret with the kubeconfig of each, as Cluster API makes them")
 
-	access, err := clusterAPI(f.Hub.Config(), fleetNamespace, log)
+	access, err := clusterAPI(f.hub.Config(), fleetNamespace, log)
 	if err != nil {
 		return err
 	}
+	if access, err = f.reach(access); err != nil {
+		return err
+	}
 	j := newJournal(out, true)
-	operator, err := newOperator(f.Hub.Config(), access, demoSelection(), j.report, log)
+	operator, err := newOperator(f.hub.Config(), access, demoSelection(), j.report, log)
 	if err != nil {
 		return err
 	}
@@ -127,4 +133,7 @@ func (s *localStory) summary() {
 	reports, unchanged := s.journal.totals()
 	s.Say("%d reconciliations of objects, %d of them of an object that had not changed", reports, unchanged)
 	s.Say("%d expectations, all met", s.Met)
+	if s.words.last != "" {
+		s.Say("%s", s.words.last)
+	}
 }

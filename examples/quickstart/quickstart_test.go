@@ -53,6 +53,41 @@ func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
 		"east  is Disconnected (Unreachable)", "east  is Ready")
 }
 
+func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
+	t.Setenv("FLEETCACHE_KUBERNETES", "")
+	t.Setenv("KUBEBUILDER_ASSETS", filepath.Join(t.TempDir(), "missing")) // whatever needs servers fails
+	c := startChild(t, "-embedded")
+	status := c.wait()
+	require.Zero(t, status, c.stderr.String())
+	require.Empty(t, c.stderr.String(), "logs clutter the story")
+	c.order(
+		"what they do not show: etcd",
+		"east  ConfigMap demo/colors arrived", "east is Ready, and its five objects are reconciled",
+		"west was asked for one list and one watch of each kind",
+		"fleet/east  Ready  2          5",
+		`east  ConfigMap demo/colors changed: {"door":"green"}`, "west  Widget demo/valve is gone",
+		"as after kill -9", "ok: an update in west was reconciled",
+		"a read of east: get v1 ConfigMap in cluster fleet/east: cluster not connected",
+		"ok: the error is a ClusterError of east, and errors.Is ErrNotConnected",
+		"ok: all ", "ok: a read of east that accepts what is an hour old",
+		"fleet/east  Disconnected  2", "fleet/west  Ready         2",
+		"the connection is reset", "west  ConfigMap demo/meanwhile arrived", "ok: nothing was listed again",
+		"starting east's API server again", "ok: east is Ready again",
+		"ok: the two new objects were told of, and none of the 5 that had not changed",
+		"ok: three more users", "fleet/west  Ready  3", "ok: released, it stays for 2s", "ok: it is gone",
+		"0 of them of an object that had not changed", "21 expectations, all met",
+		"the operator has stopped", "the clusters are gone",
+	)
+}
+
+func TestInterruptEndsTheStoryInMemory(t *testing.T) {
+	c := startChild(t, "-embedded")
+	c.tells("as after kill -9")
+	c.interrupt()
+	require.Equal(t, story.ExitInterrupted, c.wait())
+	c.order("interrupted; everything is stopped")
+}
+
 func TestInterruptLeavesNothing(t *testing.T) {
 	c := startChild(t)
 	c.tells("starting east's API server again") // one cluster is down, and being started
@@ -105,7 +140,7 @@ func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 	require.NoError(t, err)
 	s := &localStory{
 		demo:       newDemo(j.out, j, op),
-		localFleet: &localFleet{Fleet: fleet.Of(clusters...)},
+		localFleet: &localFleet{real: fleet.Of(clusters...)},
 	}
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -160,6 +195,9 @@ func TestCommandLine(t *testing.T) {
 		"kubeconfig alone": {[]string{"-kubeconfig", "f"}, story.ExitUsage, "need each other"},
 		"context twice": {[]string{"-kubeconfig", "f", "-context", "a", "-context", "a"},
 			story.ExitUsage, "given twice"},
+		"embedded and stay": {[]string{"-embedded", "-stay"}, story.ExitUsage, "cannot be combined"},
+		"embedded and kubeconfig": {[]string{"-embedded", "-kubeconfig", "f", "-context", "a"},
+			story.ExitUsage, "cannot be combined"},
 		"file does not exist": {[]string{"-kubeconfig", "does-not-exist", "-context", "a"},
 			story.ExitFailed, "does-not-exist"},
 	} {

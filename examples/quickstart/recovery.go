@@ -53,7 +53,7 @@ func (s *localStory) cut(ctx context.Context) error {
 		return err
 	}
 	if err := s.Expect(after.lists == before.lists, "nothing was listed again",
-		fmt.Sprintf("west's audit log had %s, and has %s", before, after)); err != nil {
+		fmt.Sprintf("west's %s had %s, and has %s", s.words.record, before, after)); err != nil {
 		return err
 	}
 	status, err := s.clusters().Status(s.west.key)

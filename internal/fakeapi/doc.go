@@ -25,8 +25,9 @@
 // control plane without kube-controller-manager.
 //
 // internal/fleettest.API is a Server on an in-memory network that fails on
-// demand and counts by verb and path, and clustercachetest.Cluster one with
-// certificates and tokens. Four servers of tests are not built from this one:
+// demand and counts by verb and path, clustercachetest.Cluster one with
+// certificates and tokens, and examples/internal/embedded.Cluster one for
+// programs. Four servers of tests are not built from this one:
 //
 //   - internal/stillapi keeps nothing per object, because fleets of a thousand
 //     clusters are measured with it.

@@ -15,9 +15,9 @@
 //
 // The default build uses the versions in internal/testenv/binaries/go.mod;
 // other versions have modules of their own beside it, one for each minor
-// version. A build needs the go command, the module proxy and some five minutes
-// on two cores. It happens once: processes that need it at the same time wait
-// for one of them, and a build is visible only when it is complete.
+// version. A build needs the go command, the module proxy and 4 to 10 minutes on
+// two cores. It happens once: processes that need it at the same time wait for
+// one of them, and a build is visible only when it is complete.
 package assets
 
 import (
@@ -93,6 +93,8 @@ func find(ctx context.Context, log func(string), every time.Duration) (Binaries,
 	if err != nil {
 		return Binaries{}, unavailable(err)
 	}
+	r.effort += "; none if $" + envAssets + " names a directory with both programs"
+
 	return r.binaries(ctx, log, every)
 }
 

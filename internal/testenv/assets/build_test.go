@@ -245,6 +245,8 @@ func TestProgressIsReportedAllTheTime(t *testing.T) {
 	require.Contains(t, first, "building kube-apiserver v1.36.")
 	require.Contains(t, first, "from source")
 	require.Contains(t, first, w.cache)
+	require.Contains(t, first, "4 to 10 minutes on two cores")
+	require.Contains(t, first, "none if $KUBEBUILDER_ASSETS names a directory with both programs")
 	for !strings.Contains(<-lines, "1 modules downloaded, 1 packages compiled") {
 		continue
 	}

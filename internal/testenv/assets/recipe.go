@@ -59,7 +59,7 @@ type recipe struct {
 func controlPlane(module string) (recipe, error) {
 	r := recipe{
 		module: module,
-		effort: "about five minutes on two cores",
+		effort: "4 to 10 minutes on two cores",
 		programs: []program{
 			{pkg: etcdPackage, built: "server", name: etcd},
 			{pkg: apiServerPackage, built: apiServer, name: apiServer},
