@@ -39,6 +39,10 @@ var allowed = map[string][]string{
 	"clustercache/clusterapi": { // a module of its own
 		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver", "informerpool",
 	},
+	"clustercache/conditions": {
+		"clustercache", "clustercache/internal/watchset", "clustercache/resolver",
+		"internal/clustername", "internal/transport",
+	},
 	"clustercache/clustercachetest": {
 		"clustercache", "clustercache/ownership", "clustercache/resolver", "informerpool",
 		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",
