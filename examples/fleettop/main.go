@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Fleettop shows the clusters of a fleet as a table, worst first: phase and
+// reason, staleness, informers, objects, bytes, and events per second.
+//
+//	go run ./examples/fleettop -for 20s
+//	go run ./examples/fleettop -kubeconfig FILE -context A -context B -kind apps/v1/Deployment
+//
+// On a terminal it redraws the table every second; elsewhere it prints one every
+// few seconds. With -kubeconfig it shows your own clusters, in which it changes
+// nothing. Without, it starts four control planes by itself, changes objects in
+// them, stops one, and starts that again. Then it checks what it has shown, and
+// exits with status 1 if something was not right.
+//
+// The files monitor.go, meter.go and row.go are what your own program needs;
+// table.go, frame.go and display.go draw; the rest is the demonstration.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
+)
+
+// demoLength is how long the demonstration takes without -for.
+const demoLength = 30 * time.Second
+
+// settings are the values of the command line.
+type settings struct {
+	contexts fleet.Contexts
+	kinds    []schema.GroupVersionKind
+	length   time.Duration
+	plain    bool
+}
+
+func main() { program().Main() }
+
+func program() story.Program {
+	var s settings
+	return story.Program{
+		Name:  "fleettop",
+		Flags: s.flags,
+		Check: s.check,
+		Run: func(ctx context.Context, out *story.Printer, log logr.Logger) error {
+			show := newDisplay(out, s.plain)
+			if s.contexts.Given() {
+				return s.showExisting(ctx, show, log)
+			}
+			return showLocal(ctx, out, show, s.length, log)
+		},
+	}
+}
+
+func (s *settings) flags(flags *flag.FlagSet) {
+	s.contexts.Flags(flags, "the kubeconfig `file` of your own clusters, which are only read",
+		"a `context` of the file; can be repeated")
+	flags.Func("kind", "with -kubeconfig: a `kind` to watch, such as v1/Pod or apps/v1/Deployment; can be repeated "+
+		"(default v1/Pod, apps/v1/Deployment and v1/ConfigMap)", func(text string) error {
+		kind, err := parseKind(text)
+		if err == nil && slices.Contains(s.kinds, kind) {
+			err = errors.New("given twice")
+		}
+		s.kinds = append(s.kinds, kind)
+		return err
+	})
+	flags.DurationVar(&s.length, "for", 0,
+		"how long to show the fleet (default: your own clusters until an interrupt, others "+demoLength.String()+")")
+	flags.BoolVar(&s.plain, "plain", false, "print tables one below the other, on a terminal, too")
+}
+
+func (s *settings) check() error {
+	if s.length < 0 {
+		return errors.New("-for is negative")
+	}
+	if len(s.kinds) > 0 && !s.contexts.Given() {
+		return errors.New("-kind needs -kubeconfig")
+	}
+	return s.contexts.Check()
+}
+
+// parseKind reads version/kind or group/version/kind.
+func parseKind(text string) (schema.GroupVersionKind, error) {
+	parts := strings.Split(text, "/")
+	if n := len(parts); n < 2 || n > 3 || slices.Contains(parts, "") {
+		return schema.GroupVersionKind{}, errors.New("not version/kind or group/version/kind")
+	}
+	if len(parts) == 2 {
+		parts = slices.Insert(parts, 0, "") // the core group
+	}
+	return schema.GroupVersionKind{Group: parts[0], Version: parts[1], Kind: parts[2]}, nil
+}
+
+// defaultKinds are the kinds that are watched without -kind.
+func defaultKinds() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		{Version: "v1", Kind: "Pod"},
+		{Group: "apps", Version: "v1", Kind: "Deployment"},
+		{Version: "v1", Kind: "ConfigMap"},
+	}
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// errMonitorEnded indicates that the monitor ended by itself.
+var errMonitorEnded = errors.New("the monitor ended")
+
+// top draws the fleet that a monitor watches.
+type top struct {
+	*monitor
+	display
+
+	mu   sync.Mutex // protects last
+	last frame      // the last that was drawn
+}
+
+func newTop(
+	clusters resolver.Resolver, kinds []schema.GroupVersionKind, show display, o clustercache.Options,
+) (*top, error) {
+	m, err := newMonitor(clusters, kinds, show.note, o)
+	if err != nil {
+		return nil, err
+	}
+	return &top{monitor: m, display: show}, nil
+}
+
+// during watches and draws while do runs, and returns when all have ended.
+func (t *top) during(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() {
+		err := t.run(ctx)
+		cancel(errMonitorEnded)
+		ended <- err
+	}()
+	drawing, stop := context.WithCancel(ctx)
+	var drawer sync.WaitGroup
+	drawer.Go(func() { t.drawFrames(drawing) })
+
+	err := do(ctx)
+	stop()
+	drawer.Wait() // before anything else is printed
+	cancel(nil)
+
+	return errors.Join(err, <-ended)
+}
+
+// drawFrames draws until ctx ends.
+func (t *top) drawFrames(ctx context.Context) {
+	tick := time.NewTicker(t.interval())
+	defer tick.Stop()
+	t.begin()
+	defer t.end()
+	for {
+		if f := t.frame(); len(f.rows) > 0 { // some are known by now
+			t.draw(f)
+			t.mu.Lock()
+			t.last = f
+			t.mu.Unlock()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drawn returns the last frame that was drawn.
+func (t *top) drawn() frame {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
+
+// showExisting shows contexts of the user's kubeconfig file.
+func (s *settings) showExisting(ctx context.Context, show display, log logr.Logger) error {
+	byName, err := s.contexts.Load()
+	if err != nil {
+		return err
+	}
+	configs := map[client.ObjectKey]*rest.Config{}
+	for name, config := range byName {
+		configs[client.ObjectKey{Name: name}] = config
+	}
+	clusters, err := resolver.Static(configs)
+	if err != nil {
+		return err
+	}
+	kinds := s.kinds
+	if len(kinds) == 0 {
+		kinds = defaultKinds()
+	}
+	t, err := newTop(clusters, kinds, show, clustercache.Options{Logger: log})
+	if err != nil {
+		return err
+	}
+	return t.showFor(ctx, s.length)
+}
+
+// showFor draws until length is over, where zero means no end, or until ctx
+// ends. Both are as intended.
+func (t *top) showFor(ctx context.Context, length time.Duration) error {
+	return t.during(ctx, func(ctx context.Context) error {
+		var over <-chan time.Time
+		if length > 0 {
+			over = time.After(length)
+		}
+		select {
+		case <-over:
+			return nil
+		case <-ctx.Done():
+		}
+		if cause := context.Cause(ctx); errors.Is(cause, errMonitorEnded) {
+			return cause
+		}
+		return nil
+	})
+}
