@@ -44,7 +44,7 @@ func (d *demo) during(ctx context.Context, show func(context.Context) error) err
 	cancel(nil)
 	begin := time.Now()
 	err = errors.Join(err, <-ended)
-	d.Say("the operator has stopped, %s after it was told to", story.Brief(time.Since(begin)))
+	d.Say("the operator has stopped, %s after its context ended", story.Brief(time.Since(begin)))
 	return err
 }
 

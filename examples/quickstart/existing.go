@@ -84,7 +84,7 @@ func (s *existingStory) tell(ctx context.Context, set settings) error {
 		s.stay(ctx)
 		return nil
 	}
-	s.Chapter("Informers that nobody uses any more")
+	s.Chapter("Informers without a user")
 	if err := s.tearDown(ctx); err != nil {
 		return err
 	}

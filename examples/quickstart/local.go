@@ -81,7 +81,7 @@ func (s *localStory) tell(ctx context.Context, stay bool) error {
 		{"East's API server is killed", s.kill},
 		{"West's connection is cut, and restored", s.cut},
 		{"East comes back", s.restart},
-		{"An informer that nobody uses any more", s.tearDown},
+		{"An informer without a user", s.tearDown},
 	} {
 		s.Chapter(chapter.title)
 		if err := chapter.tell(ctx); err != nil {
