@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
-	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -46,7 +45,6 @@ type ClusterCache struct {
 	tenure      *tenure.Tenure // nil without Options.Sharding
 	clusters    clusters
 	subscribed  subscribed
-	watchEvents levels.Hub[WatchKey] // the watches that changed
 }
 
 // clusters are the known clusters.

@@ -181,11 +181,13 @@ func (cc *ClusterCache) informerChanged(key informerpool.Key, reads bool) {
 }
 
 // observed reports whether changes of watches are of interest.
-func (cc *ClusterCache) observed() bool { return cc.watchEvents.Any() || cc.declared.events.Any() }
+func (cc *ClusterCache) observed() bool {
+	return cc.subscribed.watches.Any() || cc.declared.events.Any()
+}
 
 // watchChanged is called with every change of a watch. It does not block.
 func (cc *ClusterCache) watchChanged(key WatchKey, reads bool) {
-	cc.watchEvents.Publish(key)
+	cc.subscribed.watches.Publish(key)
 	if reads && cc.declared.events.Any() {
 		cc.declared.events.Publish(cc.declared.collector.Owners(key)...)
 	}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
 )
@@ -219,7 +218,7 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	cluster := p.Clusters[0].Cluster
 	p.Focus = clusterName(cluster)
 	p.Watches, _ = cc.WatchStatuses(cluster) // none if the cluster was forgotten meanwhile
-	p.Timeline = cc.timeline(cluster)
+	p.Timeline = timeline(cc.find(cluster))
 	p.Users = slices.DeleteFunc(cc.Usage().Uses,
 		func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
 
@@ -257,9 +256,9 @@ func trouble(s Status) int {
 	return 0
 }
 
-// timeline returns the last changes of a cluster's phase, the latest first.
-func (cc *ClusterCache) timeline(cluster client.ObjectKey) []debugChange {
-	c := cc.find(cluster)
+// timeline returns the last changes of a cluster's phase, the latest first; nil
+// has none.
+func timeline(c *cluster) []debugChange {
 	if c == nil {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -123,7 +124,9 @@ func (s *objectSubscription) start() {
 
 // subscribed are the registered subscriptions.
 type subscribed struct {
-	mu  sync.Mutex // nothing else is locked under it
+	watches levels.Hub[WatchKey] // the watches that changed
+
+	mu  sync.Mutex // protects all; nothing else is locked under it
 	all map[*objectSubscription]struct{}
 }
 

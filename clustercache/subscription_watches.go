@@ -54,18 +54,18 @@ type OwnerEvent struct {
 func newWatchSubscription(cc *ClusterCache, handler func(WatchEvent)) delivery {
 	return newLevelSubscription(cc, levelConfig[WatchKey]{
 		callback: "handler of watch events",
-		hub:      &cc.watchEvents,
-		deliver:  func(key WatchKey, initial bool) { handler(cc.watchEvent(key, initial)) },
+		hub:      &cc.subscribed.watches,
+		deliver:  func(key WatchKey, initial bool) { handler(newWatchEvent(cc, key, initial)) },
 		named: func(key client.ObjectKey, gvk schema.GroupVersionKind, _ client.ObjectKey) []WatchKey {
-			keys := cc.watchKeys(cc.find(key))
+			keys := watchKeys(cc.find(key))
 			return slices.DeleteFunc(keys, func(k WatchKey) bool { return !gvk.Empty() && k.GVK != gvk })
 		},
-		all: func() []WatchKey { return cc.watchKeys(cc.all()...) },
+		all: func() []WatchKey { return watchKeys(cc.all()...) },
 	})
 }
 
 // watchKeys returns the keys of all watches of clusters; nil is none.
-func (cc *ClusterCache) watchKeys(of ...*cluster) (keys []WatchKey) {
+func watchKeys(of ...*cluster) (keys []WatchKey) {
 	for _, c := range of {
 		if c == nil {
 			continue
@@ -77,8 +77,8 @@ func (cc *ClusterCache) watchKeys(of ...*cluster) (keys []WatchKey) {
 	return keys
 }
 
-// watchEvent returns the state of a watch.
-func (cc *ClusterCache) watchEvent(key WatchKey, initial bool) WatchEvent {
+// newWatchEvent returns the state of a watch.
+func newWatchEvent(cc *ClusterCache, key WatchKey, initial bool) WatchEvent {
 	e := WatchEvent{Key: key, Initial: initial, Time: time.Now()}
 	c := cc.find(key.Cluster)
 	var w *watchset.Want

@@ -177,14 +177,7 @@ func (b *Builder) Build(
 	if name == "" {
 		return nil, errors.New("build controller: call For or Named")
 	}
-	options := b.options
-	if options.LogConstructor == nil {
-		options.LogConstructor = logRequests(b.mgr.GetLogger(), name, gvk)
-	}
-	if b.cc.Options().Sharding != nil && options.NeedLeaderElection == nil {
-		options.NeedLeaderElection = new(false)
-	}
-	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(options)
+	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(b.withDefaults(name, gvk))
 	for _, input := range b.inputs {
 		mapping := input.mapping
 		switch {
@@ -219,6 +212,20 @@ func (b *Builder) Build(
 	}
 
 	return stock.Build(WhileOwned(b.cc, Request.cluster, reconciler))
+}
+
+// withDefaults returns the options of the controller, in which every replica
+// runs if replicas share the clusters.
+func (b *Builder) withDefaults(name string, gvk schema.GroupVersionKind) runtimecontroller.TypedOptions[Request] {
+	options := b.options
+	if options.LogConstructor == nil {
+		options.LogConstructor = logRequests(b.mgr.GetLogger(), name, gvk)
+	}
+	if b.cc.Options().Sharding != nil && options.NeedLeaderElection == nil {
+		options.NeedLeaderElection = new(false)
+	}
+
+	return options
 }
 
 // logRequests returns a log constructor. It uses the keys of
