@@ -173,7 +173,10 @@ func TestHeldRequestIsNext(t *testing.T) {
 		q := newQueue(t, 1)
 		add(q, "one", 10, -100)
 		q.Add(request{"one", 100})
-		w := work(q, 2)
+		synctest.Wait() // the queue takes over what is added in a goroutine of its own
+		w := work(q, 1)
+		synctest.Wait() // two workers that begin at once would race for the tenant's room
+		go w.run(q)
 		time.Sleep(time.Hour)
 		require.Equal(t, []request{{"one", 100}, {"one", 0}}, w.all()[:2])
 	})
