@@ -179,9 +179,16 @@ func (r *copier) Reconcile(ctx context.Context, request reconcile.Request) (reco
 }
 
 // began notes a request that reached a replica which does not own the cluster.
+// One that begins in the instant in which the ownership ends is canceled at
+// once.
 func (g *group) began(ctx context.Context, r *replica, cluster client.ObjectKey) {
-	if _, owned := r.sharding.Lease(cluster); owned || ctx.Err() != nil {
+	if _, owned := r.sharding.Lease(cluster); owned {
 		return
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(time.Millisecond):
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
