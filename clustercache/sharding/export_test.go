@@ -31,3 +31,9 @@ func (s *Sharding) Read(ctx context.Context, name string) (protocol.Lease, error
 func (s *Sharding) Until(t time.Time) {
 	s.table.Store(&table{until: t, slots: s.table.Load().slots})
 }
+
+// DecodePlan reads the plan of a member's Lease.
+func DecodePlan(text string) protocol.Plan { return decodePlan(text) }
+
+// EncodePlan writes the plan of a member's Lease.
+func EncodePlan(p protocol.Plan) string { return encodePlan(p) }
