@@ -12,7 +12,7 @@
 //
 //	clusterCache, err := clusterapi.SetupWithManager(ctx, mgr, clustercache.Options{
 //		SecretClient: secretCachingClient,
-//		Client:       clustercache.ClientOptions{UserAgent: remote.DefaultClusterAPIUserAgent("nodes")},
+//		Client:       clustercache.ClientOptions{UserAgent: userAgent},
 //	}, controller.Options{})
 //
 // Here clustercache is Cluster API's package, and so are the options.
@@ -32,6 +32,6 @@
 //     long to list, does not keep the cluster from being connected.
 //   - A cluster whose Cluster object is deleted, or whose Secret is, stays
 //     connected for a grace of 30 s.
-//   - A source that nobody reads, and a Watcher that calls back, block nothing.
+//   - A source without a reader, and a Watcher that calls back, block nothing.
 //   - A sign of life makes a probe unnecessary, and counts as a successful one.
 package clusterapi

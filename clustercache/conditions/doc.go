@@ -6,8 +6,10 @@
 // their own objects:
 //
 //	status, _ := cc.Status(cluster) // of an unknown cluster: Unknown
-//	meta.SetStatusCondition(&obj.Status.Conditions, conditions.ClusterReady(status, obj.Generation))
-//	meta.SetStatusCondition(&obj.Status.Conditions, conditions.WatchesSynced(cc.Declared(owner), obj.Generation))
+//	all := &obj.Status.Conditions
+//	meta.SetStatusCondition(all, conditions.ClusterReady(status, obj.Generation))
+//	declared := cc.Declared(owner)
+//	meta.SetStatusCondition(all, conditions.WatchesSynced(declared, obj.Generation))
 //
 // # Transition times
 //

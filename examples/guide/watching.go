@@ -79,7 +79,7 @@ func Hold(ctx context.Context, cc *clustercache.ClusterCache, cluster client.Obj
 }
 
 // OnDemand reads a kind that is only known at run time. The first read starts
-// an informer; it ends when nobody has read for Options.IdleTimeout.
+// an informer; it ends when nothing has read it for Options.IdleTimeout.
 func OnDemand(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey, obj client.Object,
 ) error {
