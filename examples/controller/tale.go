@@ -35,10 +35,7 @@ type tale struct {
 // the operator does.
 func tell(ctx context.Context, out *story.Printer) (err error) {
 	out.Chapter("Two clusters, on this machine")
-	done := out.Working("starting two control planes, an etcd and a kube-apiserver each")
-	env, err := testenv.Run(ctx, 2, testenv.WithNames("east", "west"),
-		testenv.WithLog(func(line string) { out.Say("%s", line) }))
-	done()
+	env, err := fleet.StartClusters(ctx, out, "east", "west")
 	if err != nil {
 		return err
 	}
@@ -66,21 +63,16 @@ func tell(ctx context.Context, out *story.Printer) (err error) {
 			t.child.Kill()
 		}
 	}()
-	for _, chapter := range []struct {
-		title string
-		tell  func(context.Context) error
-	}{
-		{"The operator starts as a second process", t.begin},
-		{"A page that a site owns is deleted", t.repair},
-		{"The theme of a namespace changes ten times", t.burst},
-		{"One site is triggered, and then all", t.trigger},
-		{"SIGTERM, with a reconcile under way", t.finish},
-		{"SIGTERM, with a reconcile that takes too long", t.cancel},
-	} {
-		t.Chapter(chapter.title)
-		if err := chapter.tell(ctx); err != nil {
-			return err
-		}
+	err = t.Tell(ctx,
+		story.Chapter{Title: "The operator starts as a second process", Tell: t.begin},
+		story.Chapter{Title: "A page that a site owns is deleted", Tell: t.repair},
+		story.Chapter{Title: "The theme of a namespace changes ten times", Tell: t.burst},
+		story.Chapter{Title: "One site is triggered, and then all", Tell: t.trigger},
+		story.Chapter{Title: "SIGTERM, with a reconcile under way", Tell: t.finish},
+		story.Chapter{Title: "SIGTERM, with a reconcile that takes too long", Tell: t.cancel},
+	)
+	if err != nil {
+		return err
 	}
 	t.Say("%d expectations, all met", t.Met)
 

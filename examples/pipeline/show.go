@@ -159,20 +159,15 @@ func pipeline() *Pipeline {
 
 // tell runs the demonstration from the operator's start.
 func (d *demo) tell(ctx context.Context) error {
-	for _, chapter := range []struct {
-		title string
-		tell  func(context.Context) error
-	}{
-		{"A version is promoted as soon as its targets are ready", d.promote},
-		{"Production: no Secret, no kind, no object", d.appear},
-		{"A right is revoked, and granted again", d.revoke},
-		{"A cluster goes down, and returns", d.kill},
-		{"The last Pipeline goes", d.end},
-	} {
-		d.Chapter(chapter.title)
-		if err := chapter.tell(ctx); err != nil {
-			return err
-		}
+	err := d.Tell(ctx,
+		story.Chapter{Title: "A version is promoted as soon as its targets are ready", Tell: d.promote},
+		story.Chapter{Title: "Production: no Secret, no kind, no object", Tell: d.appear},
+		story.Chapter{Title: "A right is revoked, and granted again", Tell: d.revoke},
+		story.Chapter{Title: "A cluster goes down, and returns", Tell: d.kill},
+		story.Chapter{Title: "The last Pipeline goes", Tell: d.end},
+	)
+	if err != nil {
+		return err
 	}
 	d.Say("%d expectations, all met", d.Met)
 	return nil

@@ -72,21 +72,16 @@ func demoSelection() clustercache.ObjectSelection {
 
 // tell runs the demonstration from the operator's start.
 func (s *localStory) tell(ctx context.Context, stay bool) error {
-	for _, chapter := range []struct {
-		title string
-		tell  func(context.Context) error
-	}{
-		{"The operator starts: what is there arrives", s.arrive},
-		{"An update and a delete", s.change},
-		{"East's API server is killed", s.kill},
-		{"West's connection is cut, and restored", s.cut},
-		{"East comes back", s.restart},
-		{"An informer without a user", s.tearDown},
-	} {
-		s.Chapter(chapter.title)
-		if err := chapter.tell(ctx); err != nil {
-			return err
-		}
+	err := s.Tell(ctx,
+		story.Chapter{Title: "The operator starts: what is there arrives", Tell: s.arrive},
+		story.Chapter{Title: "An update and a delete", Tell: s.change},
+		story.Chapter{Title: "East's API server is killed", Tell: s.kill},
+		story.Chapter{Title: "West's connection is cut, and restored", Tell: s.cut},
+		story.Chapter{Title: "East comes back", Tell: s.restart},
+		story.Chapter{Title: "An informer without a user", Tell: s.tearDown},
+	)
+	if err != nil {
+		return err
 	}
 	s.summary()
 	if !stay {

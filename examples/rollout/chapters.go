@@ -28,21 +28,16 @@ const (
 
 // show is the demonstration from the operator's start.
 func (d *demo) show(ctx context.Context) error {
-	for _, chapter := range []struct {
-		title string
-		show  func(context.Context) error
-	}{
-		{"Version 1 goes out: first canary, then the rest", d.first},
-		{"West comes: first its Secret, then its control plane", d.join},
-		{"Nothing happens, and nothing is asked", d.rest},
-		{"An object is deleted in east", d.drift},
-		{"Version 2 fails in canary", d.stop},
-		{"Version 3 repairs it, and the rollout goes on", d.goOn},
-	} {
-		d.Chapter(chapter.title)
-		if err := chapter.show(ctx); err != nil {
-			return err
-		}
+	err := d.Tell(ctx,
+		story.Chapter{Title: "Version 1 goes out: first canary, then the rest", Tell: d.first},
+		story.Chapter{Title: "West comes: first its Secret, then its control plane", Tell: d.join},
+		story.Chapter{Title: "Nothing happens, and nothing is asked", Tell: d.rest},
+		story.Chapter{Title: "An object is deleted in east", Tell: d.drift},
+		story.Chapter{Title: "Version 2 fails in canary", Tell: d.stop},
+		story.Chapter{Title: "Version 3 repairs it, and the rollout goes on", Tell: d.goOn},
+	)
+	if err != nil {
+		return err
 	}
 	d.Say("%d expectations, all met", d.Met)
 	return nil

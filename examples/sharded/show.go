@@ -78,24 +78,15 @@ func show(ctx context.Context, s settings, out *story.Printer) (err error) {
 }
 
 func (d *demonstration) run(ctx context.Context) error {
-	for _, chapter := range []struct {
-		title string
-		show  func(context.Context) error
-	}{
-		{"Three replicas share the clusters", d.share},
-		{"replica-1 is killed (SIGKILL)", d.killOne},
-		{"replica-3 joins", d.join},
-		{"replica-2 is stopped (SIGSTOP) for " + stopped.String() + ", and continued", d.stopOne},
-		{"replica-0 is drained (SIGTERM)", d.drainOne},
-		{"The hub is away for " + d.away.String(), d.loseHub},
-		{"Judgement", d.judge},
-	} {
-		d.Chapter(chapter.title)
-		if err := chapter.show(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.Tell(ctx,
+		story.Chapter{Title: "Three replicas share the clusters", Tell: d.share},
+		story.Chapter{Title: "replica-1 is killed (SIGKILL)", Tell: d.killOne},
+		story.Chapter{Title: "replica-3 joins", Tell: d.join},
+		story.Chapter{Title: "replica-2 is stopped (SIGSTOP) for " + stopped.String() + ", and continued", Tell: d.stopOne},
+		story.Chapter{Title: "replica-0 is drained (SIGTERM)", Tell: d.drainOne},
+		story.Chapter{Title: "The hub is away for " + d.away.String(), Tell: d.loseHub},
+		story.Chapter{Title: "Judgement", Tell: d.judge},
+	)
 }
 
 // start starts replicas.

@@ -66,10 +66,7 @@ var (
 // configurations do.
 func tell(ctx context.Context, out *story.Printer) (err error) {
 	out.Chapter("Two clusters, on this machine")
-	done := out.Working("starting two control planes, an etcd and a kube-apiserver each")
-	env, err := testenv.Run(ctx, 2, testenv.WithNames("east", "west"),
-		testenv.WithLog(func(line string) { out.Say("%s", line) }))
-	done()
+	env, err := fleet.StartClusters(ctx, out, "east", "west")
 	if err != nil {
 		return err
 	}
@@ -121,22 +118,17 @@ func (t *tale) prepare(ctx context.Context, path string) (err error) {
 }
 
 func (t *tale) chapters(ctx context.Context) error {
-	for _, chapter := range []struct {
-		title string
-		tell  func(context.Context) error
-	}{
-		{"A second process starts, and receives its first configuration", t.begin},
-		{"An entry is added", t.add},
-		{"An entry gets another name", t.rename},
-		{"An entry selects more", t.widen},
-		{"A configuration with a mistake", t.mistake},
-		{"The last entry of a cluster goes", t.leave},
-		{"SIGTERM", t.end},
-	} {
-		t.Chapter(chapter.title)
-		if err := chapter.tell(ctx); err != nil {
-			return err
-		}
+	err := t.Tell(ctx,
+		story.Chapter{Title: "A second process starts, and receives its first configuration", Tell: t.begin},
+		story.Chapter{Title: "An entry is added", Tell: t.add},
+		story.Chapter{Title: "An entry gets another name", Tell: t.rename},
+		story.Chapter{Title: "An entry selects more", Tell: t.widen},
+		story.Chapter{Title: "A configuration with a mistake", Tell: t.mistake},
+		story.Chapter{Title: "The last entry of a cluster goes", Tell: t.leave},
+		story.Chapter{Title: "SIGTERM", Tell: t.end},
+	)
+	if err != nil {
+		return err
 	}
 	t.Say("%d expectations, all met", t.Met)
 

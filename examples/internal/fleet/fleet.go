@@ -28,18 +28,22 @@ type Fleet struct {
 // machine builds the servers, which takes minutes. The clusters end with ctx,
 // with Stop, and with this process, however it ends.
 func Start(ctx context.Context, out *story.Printer, remotes ...string) (*Fleet, error) {
-	names := append([]string{"hub"}, remotes...)
-	done := out.Working("starting " + number(len(names)) + " control planes, an etcd and a kube-apiserver each")
-	defer done()
-
-	env, err := testenv.Run(ctx, len(names), testenv.WithNames(names...),
-		testenv.WithLog(func(line string) { out.Say("%s", line) }))
+	env, err := StartClusters(ctx, out, append([]string{"hub"}, remotes...)...)
 	if err != nil {
 		return nil, err
 	}
 	f := Of(env.Clusters...)
 	f.stop = env.Stop
 	return f, nil
+}
+
+// StartClusters is Start without a hub.
+func StartClusters(ctx context.Context, out *story.Printer, names ...string) (*testenv.Env, error) {
+	done := out.Working("starting " + number(len(names)) + " control planes, an etcd and a kube-apiserver each")
+	defer done()
+
+	return testenv.Run(ctx, len(names), testenv.WithNames(names...),
+		testenv.WithLog(func(line string) { out.Say("%s", line) }))
 }
 
 // Of returns the fleet of clusters that run already, of which the first is the

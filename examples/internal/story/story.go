@@ -35,6 +35,23 @@ type UnmetError struct{ Expected, Got string }
 // Error implements error.
 func (e *UnmetError) Error() string { return fmt.Sprintf("expected %s; got %s", e.Expected, e.Got) }
 
+// Chapter is a part of a story, with a title of its own.
+type Chapter struct {
+	Title string
+	Tell  func(context.Context) error
+}
+
+// Tell prints the title of each chapter and runs it, until one fails.
+func (s *Story) Tell(ctx context.Context, chapters ...Chapter) error {
+	for _, c := range chapters {
+		s.Chapter(c.Title)
+		if err := c.Tell(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // OK prints that an expectation is met, and counts it.
 func (s *Story) OK(format string, args ...any) {
 	s.Met++
