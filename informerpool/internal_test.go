@@ -15,7 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 
 // TestHazardKeysComeAndGoneAreKept: the source for dynamic clients kept the
 // versions of each key for ever. client-go's fake keeps no versions itself, so
