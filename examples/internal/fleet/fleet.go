@@ -42,8 +42,7 @@ func StartClusters(ctx context.Context, out *story.Printer, names ...string) (*t
 	done := out.Working("starting " + number(len(names)) + " control planes, an etcd and a kube-apiserver each")
 	defer done()
 
-	return testenv.Run(ctx, len(names), testenv.WithNames(names...),
-		testenv.WithLog(func(line string) { out.Say("%s", line) }))
+	return testenv.Run(ctx, len(names), testenv.WithNames(names...), testenv.WithLog(out.Log))
 }
 
 // Of returns the fleet of clusters that run already, of which the first is the

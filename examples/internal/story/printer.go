@@ -6,6 +6,7 @@ package story
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -18,12 +19,23 @@ import (
 type Printer struct {
 	start time.Time
 
-	mu sync.Mutex // protects w
-	w  io.Writer
+	terminal bool // redraws bars
+
+	mu   sync.Mutex // protects the fields below
+	w    io.Writer
+	last time.Time // when something was printed
+	open bool      // the last line is a bar, which the next one replaces
 }
 
 // NewPrinter returns a Printer that writes to w, and whose time starts now.
-func NewPrinter(w io.Writer) *Printer { return &Printer{start: time.Now(), w: w} }
+func NewPrinter(w io.Writer) *Printer {
+	p := &Printer{start: time.Now(), w: w}
+	if file, ok := w.(*os.File); ok {
+		info, err := file.Stat()
+		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+	}
+	return p
+}
 
 // Chapter begins a part of the story.
 func (p *Printer) Chapter(title string) { p.Print("\n== " + title + "\n") }
@@ -35,7 +47,16 @@ func (p *Printer) Say(format string, args ...any) { p.stamped("", format, args..
 func (p *Printer) OK(format string, args ...any) { p.stamped("ok: ", format, args...) }
 
 func (p *Printer) stamped(mark, format string, args ...any) {
-	p.Print(fmt.Sprintf("%6.1fs  %s%s\n", time.Since(p.start).Seconds(), mark, fmt.Sprintf(format, args...)))
+	p.Print(p.stamp() + mark + fmt.Sprintf(format, args...) + "\n")
+}
+
+func (p *Printer) stamp() string { return fmt.Sprintf("%6.1fs  ", time.Since(p.start).Seconds()) }
+
+// quiet reports whether nothing was printed for d.
+func (p *Printer) quiet(d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.last) >= d
 }
 
 // Table prints aligned columns, below the text of the lines.
@@ -53,23 +74,45 @@ func (p *Printer) Table(rows [][]string) {
 func (p *Printer) Print(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
+	if p.open {
+		text = "\n" + text
+	}
+	p.open, p.last = false, time.Now()
 	_, _ = io.WriteString(p.w, text)
 }
 
-// Working prints every five seconds that something is still under way, until
-// the function it returns is called, which must be called once.
+// Log prints a line of a program's log. A terminal shows a line that begins
+// with a bar, "[###...]", in place of the bar before it.
+func (p *Printer) Log(line string) {
+	if !p.terminal || !strings.HasPrefix(line, "[") {
+		p.Say("%s", line)
+		return
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open, p.last = true, time.Now()
+	_, _ = io.WriteString(p.w, "\r\x1b[K"+p.stamp()+line)
+}
+
+// Working prints after each five seconds without a line that something is still
+// under way, until the function it returns is called, which must be called
+// once.
 func (p *Printer) Working(what string) (done func()) {
 	p.Say("%s ...", what)
 	begin := time.Now()
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(5 * time.Second)
+		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				p.Say("... still %s, for %d s now", what, int(time.Since(begin).Seconds()))
+				if p.quiet(5 * time.Second) {
+					p.Say("... still %s, for %d s now", what, int(time.Since(begin).Seconds()))
+				}
 			case <-stop:
 				return
 			}

@@ -168,8 +168,8 @@ func (b builder) compile(ctx context.Context, out, work string) error {
 	for {
 		select {
 		case <-tick.C:
-			b.report("building %s from source: %s so far, %s", b.content, time.Since(start).Round(time.Second),
-				output.progress())
+			b.report("%s building %s: %s so far, %s", output.bar(b.packages), b.content,
+				time.Since(start).Round(time.Second), output.progress())
 		case err := <-ended:
 			if err != nil && ctx.Err() != nil {
 				return fmt.Errorf("given up after %s: %w", time.Since(start).Round(time.Second), context.Cause(ctx))
@@ -220,6 +220,18 @@ func (o *output) Write(p []byte) (int, error) {
 	}
 
 	return len(p), nil
+}
+
+// bar draws how far the build is, if total packages have to be compiled. The
+// last percent is left for linking.
+func (o *output) bar(total int) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	const width = 20
+	percent := min(100*o.compiled/total, 99)
+	full := width * percent / 100
+	return fmt.Sprintf("[%s%s] %2d %%", strings.Repeat("#", full), strings.Repeat(".", width-full), percent)
 }
 
 func (o *output) progress() string {

@@ -247,9 +247,11 @@ func TestProgressIsReportedAllTheTime(t *testing.T) {
 	require.Contains(t, first, w.cache)
 	require.Contains(t, first, "4 to 10 minutes on two cores")
 	require.Contains(t, first, "none if $KUBEBUILDER_ASSETS names a directory with both programs")
-	for !strings.Contains(<-lines, "1 modules downloaded, 1 packages compiled") {
-		continue
+	var line string
+	for !strings.Contains(line, "1 modules downloaded, 1 packages compiled") {
+		line = <-lines
 	}
+	require.True(t, strings.HasPrefix(line, "[....................]  0 % building kube-apiserver"), line)
 	w.touch(t, "gate")
 	var last string
 	for line := range lines {

@@ -49,6 +49,7 @@ type recipe struct {
 	etcd       string
 	content    string // programs and versions, for people
 	effort     string // how long it takes, for people
+	packages   int    // about how many are compiled if none is cached
 	programs   []program
 	cache      string // directory of ours in the user's cache
 	target     string // directory below cache, with a name derived from everything that determines the content
@@ -58,8 +59,9 @@ type recipe struct {
 // pins.
 func controlPlane(module string) (recipe, error) {
 	r := recipe{
-		module: module,
-		effort: "4 to 10 minutes on two cores",
+		module:   module,
+		effort:   "4 to 10 minutes on two cores",
+		packages: 2100,
 		programs: []program{
 			{pkg: etcdPackage, built: "server", name: etcd},
 			{pkg: apiServerPackage, built: apiServer, name: apiServer},
@@ -82,8 +84,9 @@ func controlPlane(module string) (recipe, error) {
 // snapshots.
 func etcdTools(module string) (recipe, error) {
 	r := recipe{
-		module: module,
-		effort: "half a minute on two cores",
+		module:   module,
+		effort:   "half a minute on two cores",
+		packages: 500,
 		programs: []program{
 			{pkg: etcdctlPackage, built: etcdctl, name: etcdctl},
 			{pkg: etcdutlPackage, built: etcdutl, name: etcdutl},

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"bytes"
+	"regexp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBarsReplaceEachOtherOnATerminalAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		show := func(terminal bool) string {
+			var text bytes.Buffer
+			p := NewPrinter(&text)
+			require.False(t, p.terminal, "a buffer is none")
+			p.terminal = terminal
+			p.Log("a line")
+			p.Log("[#.] 50 %")
+			p.Log("[##] 99 %")
+			p.Say("done")
+			return text.String()
+		}
+		require.Equal(t, "   0.0s  a line\n   0.0s  [#.] 50 %\n   0.0s  [##] 99 %\n   0.0s  done\n", show(false))
+		require.Equal(t, "   0.0s  a line\n"+
+			"\r\x1b[K   0.0s  [#.] 50 %\r\x1b[K   0.0s  [##] 99 %\n"+
+			"   0.0s  done\n", show(true))
+	})
+}
+
+func TestWorkIsMentionedOnlyAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		p := NewPrinter(&text)
+		done := p.Working("building")
+		for range 4 {
+			time.Sleep(4 * time.Second)
+			p.Log("[#.] 50 %")
+		}
+		synctest.Wait()
+		still := regexp.MustCompile(`still building, for \d+ s`)
+		require.Empty(t, still.FindAllString(text.String(), -1))
+
+		time.Sleep(12 * time.Second)
+		synctest.Wait()
+		require.Len(t, still.FindAllString(text.String(), -1), 2)
+		done()
+	})
+}
