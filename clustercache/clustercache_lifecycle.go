@@ -335,7 +335,7 @@ func guardedDialer(p resolver.DialPolicy) transport.DialFunc {
 // noticeAfter is how long after its first use a ClusterCache that was not
 // started logs that, and how long after its start one that knows no cluster
 // does. A program that starts its manager takes less time to do so.
-const noticeAfter = 5 * time.Second
+const noticeAfter = 4 * time.Second
 
 // cacheNotStartedError is the type of ErrNotStarted, which has its own text.
 type cacheNotStartedError struct{}
