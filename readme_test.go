@@ -14,20 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeProgramIsCompiled compares the program of the README with the
-// example it is taken from.
-func TestReadmeProgramIsCompiled(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	example, err := os.ReadFile("examples/readme/main.go")
-	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	require.NotEmpty(t, blocks)
-	for _, block := range blocks {
-		indented := "\t" + strings.ReplaceAll(strings.TrimSuffix(block[1], "\n"), "\n", "\n\t")
-		indented = strings.ReplaceAll(indented, "\n\t\n", "\n\n")
-		require.Contains(t, string(example), indented)
-	}
+// TestReadmeProgramsAreCompiled compares the programs of the README with the
+// examples they are taken from: a whole one, and a function's body.
+func TestReadmeProgramsAreCompiled(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
+	require.Len(t, blocks, 2)
+	whole, body := blocks[0][1], blocks[1][1]
+	require.True(t, strings.HasSuffix(read(t, "examples/kubeconfig/main.go"), "\n"+whole))
+
+	indented := "\t" + strings.ReplaceAll(strings.TrimSuffix(body, "\n"), "\n", "\n\t")
+	require.Contains(t, read(t, "examples/readme/main.go"), strings.ReplaceAll(indented, "\n\t\n", "\n\n"))
 }
 
 // TestEveryFileSaysItsLicense checks the two-line header.

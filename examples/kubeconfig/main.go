@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Kubeconfig prints the ConfigMaps of all clusters of kubeconfig files, and
+// their changes, until it is interrupted.
+//
+//	go run ./examples/kubeconfig FILE...
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+func main() {
+	if err := run(ctrl.SetupSignalHandler(), os.Stdout, os.Args[1:]...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, files ...string) error {
+	clusters, err := resolver.Files(resolver.FileOptions{ID: resolver.ByContext}, files...)
+	if err != nil {
+		return err
+	}
+	cc, err := clustercache.New(clustercache.Options{
+		Resolver: clusters,
+		Discover: true,
+		Logger:   logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cc.Start(ctx) }()
+
+	configMaps := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+	events, err := cc.ObjectEvents(ctx, configMaps)
+	if err != nil {
+		return err
+	}
+	for e := range events { // until ctx ends
+		fmt.Fprintln(out, e.Type, e.Object(), "in", e.Cluster.Name)
+	}
+	return <-ended
+}

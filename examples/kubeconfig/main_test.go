@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+
+func TestObjectsOfAllContextsArePrinted(t *testing.T) {
+	clusters := testenv.Start(t, 2, testenv.WithNames("east", "west"))
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	config, err := fleet.Kubeconfig(clusters...)
+	require.NoError(t, err)
+	require.NoError(t, clientcmd.WriteToFile(*config, file))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, write, file)
+		_ = write.Close()
+	}()
+	lines := bufio.NewScanner(read)
+	await := func(line string) {
+		for lines.Text() != line {
+			require.True(t, lines.Scan(), line)
+		}
+	}
+	for _, c := range clusters {
+		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "greeting"}}
+		require.NoError(t, c.Client().Create(t.Context(), configMap))
+		await("Added ConfigMap default/greeting in " + c.Name())
+		require.NoError(t, c.Client().Delete(t.Context(), configMap))
+		await("Deleted ConfigMap default/greeting in " + c.Name())
+	}
+
+	cancel()
+	for lines.Scan() {
+		continue
+	}
+	require.NoError(t, <-ended)
+}
