@@ -5,7 +5,6 @@ package hostile_test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -121,7 +120,7 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		selection := clustercache.ObjectSelection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
-				return o.(fmt.Stringer).String() == "" // as the packed form tempts users to write
+				return o.(*corev1.ConfigMap).Immutable != nil // as is right for typed objects
 			})},
 		}
 		selection.Representation = clustercache.Packed
