@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
@@ -60,7 +61,8 @@ type Options struct {
 	// Logger receives one line for each change of a cluster's phase, under the
 	// name "fleetcache", and details at V(1). The context passed to the
 	// Resolver carries it, so client-go's messages from those calls are logged
-	// there as well. Defaults to discarding.
+	// there as well. Defaults to controller-runtime's global logger, which
+	// discards until it is set by SetLogger.
 	Logger logr.Logger
 
 	// ReadMode is the mode of reads that do not specify one. Defaults to
@@ -225,7 +227,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Scheme = scheme.Scheme
 	}
 	if o.Logger.GetSink() == nil {
-		o.Logger = logr.Discard()
+		o.Logger = ctrllog.Log
 	}
 	o.Logger = o.Logger.WithName("fleetcache")
 	if o.Informers.Logger.GetSink() == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
 )
@@ -71,7 +72,8 @@ type Options struct {
 	// default there are none.
 	Standbys int
 	// Logger receives a line for each change of ownership at V(1), and for
-	// failed requests to the hub. Defaults to discarding.
+	// failed requests to the hub. Defaults to controller-runtime's global
+	// logger.
 	Logger logr.Logger
 }
 
@@ -102,7 +104,7 @@ func (o *Options) complete() error {
 		*d = max(*d, 0)
 	}
 	if o.Logger.GetSink() == nil {
-		o.Logger = logr.Discard()
+		o.Logger = ctrllog.Log
 	}
 
 	switch {

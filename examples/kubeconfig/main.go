@@ -24,6 +24,7 @@ import (
 )
 
 func main() {
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
 	if err := run(ctrl.SetupSignalHandler(), os.Stdout, os.Args[1:]...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -35,11 +36,7 @@ func run(ctx context.Context, out io.Writer, files ...string) error {
 	if err != nil {
 		return err
 	}
-	cc, err := clustercache.New(clustercache.Options{
-		Resolver: clusters,
-		Discover: true,
-		Logger:   logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	cc, err := clustercache.New(clustercache.Options{Resolver: clusters, Discover: true})
 	if err != nil {
 		return err
 	}

@@ -8,18 +8,51 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+// logged has the lines of controller-runtime's logger, which can be set once.
+var logged = make(chan string, 1000)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(funcr.New(func(_, line string) {
+		select {
+		case logged <- line:
+		default:
+		}
+	}, funcr.Options{}))
+	testenv.Main(m, testenv.VerifyNoLeaks())
+}
+
+// TestMistypedPathIsLoggedAtOnce: the program sets controller-runtime's logger,
+// as every operator does, and no other.
+func TestMistypedPathIsLoggedAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfg")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, io.Discard, path) }()
+
+	for line := range logged {
+		if strings.Contains(line, "Clusters cannot be listed") {
+			require.Contains(t, line, path)
+			require.Contains(t, line, "file does not exist")
+			break
+		}
+	}
+	cancel()
+	require.NoError(t, <-ended)
+}
 
 func TestObjectsOfAllContextsArePrinted(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("east", "west"))

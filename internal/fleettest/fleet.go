@@ -127,7 +127,7 @@ func SeriesOf(t *testing.T, registry prometheus.Gatherer, cluster string) int {
 
 // Silent returns options that keep the test output short; times are virtual.
 func Silent(r resolver.Resolver) clustercache.Options {
-	return clustercache.Options{Resolver: r, Logger: logr.Discard()}
+	return clustercache.Options{Resolver: r, Logger: logr.FromSlogHandler(slog.DiscardHandler)}
 }
 
 // OneCluster is the usual set-up of a bubble: a connected cluster with two

@@ -4,6 +4,8 @@
 package fleettest
 
 import (
+	"log/slog"
+
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -32,7 +34,7 @@ func NewManager() *Manager {
 func (m *Manager) GetScheme() *runtime.Scheme { return m.Scheme }
 
 // GetLogger implements manager.Manager.
-func (m *Manager) GetLogger() logr.Logger { return logr.Discard() }
+func (m *Manager) GetLogger() logr.Logger { return logr.FromSlogHandler(slog.DiscardHandler) }
 
 // GetConfig implements manager.Manager.
 func (m *Manager) GetConfig() *rest.Config { return &rest.Config{Host: "https://192.0.2.1:6443"} }
