@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
+	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -200,9 +200,14 @@ func (a *audit) snapshot() bool {
 	for name := range a.informer.mu.seen.objects {
 		seen[name] = false
 	}
-	cached := make(map[string]map[string]*Object, len(a.informer.mu.store.Objects))
-	for namespace, n := range a.informer.mu.store.Objects {
-		cached[namespace] = maps.Clone(n.Objects)
+	cached := map[string]map[string]*Object{}
+	for o := range a.informer.mu.store.All() {
+		objects := cached[o.GetNamespace()]
+		if objects == nil {
+			objects = map[string]*Object{}
+			cached[o.GetNamespace()] = objects
+		}
+		objects[packed.NameOf(o)] = o
 	}
 	a.compared.Begin(cached, seen)
 

@@ -149,17 +149,8 @@ func (i *informer) unstage(o *Object) {
 func (i *informer) discard() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.discardLocked()
-	i.chargeLocked()
-}
-
-func (i *informer) discardLocked() {
-	if i.mu.staged != nil {
-		for o := range i.mu.staged.All() {
-			i.mu.store.Shared.Release(o)
-		}
-	}
 	i.mu.staged = nil
+	i.chargeLocked()
 }
 
 // commit makes a complete list the informer's state: staged objects are stored,
@@ -260,7 +251,7 @@ func (i *informer) giveUp(l *listing) {
 			l.seen[old] = struct{}{}
 		}
 	}
-	i.discardLocked()
+	i.mu.staged = nil
 	i.sweepLocked(l)
 	i.mu.refused.AddAll(l.cramped)
 	i.chargeLocked()
@@ -270,7 +261,6 @@ func (i *informer) mergeLocked(values indexed) {
 	for o := range i.mu.staged.All() {
 		old := i.mu.store.Get(o.GetNamespace(), o.GetName())
 		i.mu.store.Put(old, o, values.of(o))
-		i.mu.store.Shared.Release(o) // the reference held by the staged store
 		i.mu.refused.Forget(store.NameOf(o))
 		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}
@@ -331,7 +321,7 @@ func (i *informer) chargeLocked() {
 	i.published.scope.Store(int32(i.mu.store.Scope()))
 	bytes := i.mu.store.Size()
 	if i.mu.staged != nil {
-		bytes += i.mu.staged.Bytes // memory that its objects share is counted in the store
+		bytes += i.mu.staged.Bytes
 	}
 	i.cluster.bytes.Add(bytes - i.mu.charged)
 	i.mu.charged = bytes

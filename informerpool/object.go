@@ -36,7 +36,7 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 	}
 	var o *Object
 	if err == nil {
-		o, err = r.informer.pool.codec.PackShared(r.kind.packed, it, r.informer.mu.store.Shared)
+		o, err = r.informer.pool.codec.Pack(r.kind.packed, it)
 	}
 	if err == nil {
 		o, err = r.transform(o)
@@ -92,7 +92,7 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
 
-	changed, err := r.informer.pool.codec.PackUnstructuredShared(r.kind.packed, u, r.informer.mu.store.Shared)
+	changed, err := r.informer.pool.codec.PackUnstructured(r.kind.packed, u)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}

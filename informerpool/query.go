@@ -47,12 +47,13 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	required := q.required(narrow)
 	out := candidates[:0]
 	for _, o := range candidates {
 		if q.Limit > 0 && len(out) == q.Limit {
 			break
 		}
-		if q.selects(o, narrow) {
+		if o.MayHave(required) && q.selects(o, narrow) {
 			out = append(out, o)
 		}
 	}
@@ -68,10 +69,11 @@ func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 	if err != nil {
 		return nil, err
 	}
+	required := q.required(narrow)
 	return func(yield func(*Object) bool) {
 		left := q.Limit
 		for _, o := range candidates {
-			if !q.selects(o, narrow) {
+			if !o.MayHave(required) || !q.selects(o, narrow) {
 				continue
 			}
 			if !yield(o) || left == 1 {
@@ -132,6 +134,11 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow select
 	}
 
 	return objects, i.mu.rv, at.selector, nil
+}
+
+// required returns a digest of the labels that the selected objects have.
+func (q *Query) required(narrow selector.Selector) packed.Labels {
+	return packed.Required(q.Labels) | packed.Required(narrow.Labels)
 }
 
 // selects reports whether a query selects an object that passes the selector.

@@ -5,25 +5,28 @@ package packed
 
 import (
 	"encoding/binary"
+	"math"
+	"slices"
 	"sync"
 	"unsafe"
 
 	"github.com/klauspost/compress/s2"
 )
 
-// Encodings of a body, given by its first byte. A new encoding of the part
-// behind the metadata, such as the kind's protobuf message, would need a new
-// code here and a new branch in open and Into; no other code looks inside a
-// body.
+// Encodings of a body, given by its first byte. A new encoding of the last
+// part, such as the kind's protobuf message, would need a new code here and a
+// new branch in open and Into; no other code looks inside a body.
 //
-// After the code come the generation of the dictionary, if there is one, the
-// length of the metadata members as a varint and then, possibly compressed,
-// these members and the other members of the object, both as JSON without
-// braces.
+// After the code come the generation of the dictionary, if there is one; as
+// varints the lengths of the first three parts, and for a dense block that of
+// all parts; and then, possibly compressed, the parts: labels and owner
+// references as received, and without braces the other members of metadata and
+// of the object. Labels and owner references come first, because a dense block
+// can be decoded up to their end.
 const (
-	codecJSON   = 'j' // uncompressed
-	codecS2     = 's' // an s2 block
-	codecS2Dict = 'd' // an s2 block that refers to the kind's dictionary
+	codecJSON  = 'j' // uncompressed
+	codecS2    = 's' // an s2 block
+	codecDense = 'd' // a dense block, which refers to the kind's dictionary
 )
 
 // scratchMax is the capacity of the largest scratch memory that is reused.
@@ -31,10 +34,26 @@ const scratchMax = 1 << 18
 
 // scratch is reusable memory for packing or unpacking one object.
 type scratch struct {
-	plain []byte // metadata members and other members, uncompressed
-	meta  int    // how many bytes of plain are metadata members
+	plain []byte // the parts of a body, uncompressed
+	parts
 	other []byte
+	text  text // to look at labels without an allocation
 }
+
+// parts are the lengths of the parts of a body, but for the last one.
+type parts struct{ labelsLen, ownersLen, metaLen int }
+
+// texts returns the length of labels and owner references.
+func (p *parts) texts() int { return p.labelsLen + p.ownersLen }
+
+func (s *scratch) labels() []byte { return s.plain[:s.labelsLen] }
+
+func (s *scratch) owners() []byte { return s.plain[s.labelsLen:s.texts()] }
+
+func (s *scratch) metadata() []byte { return s.plain[s.texts() : s.texts()+s.metaLen] }
+
+// rest returns the members of the object except metadata.
+func (s *scratch) rest() []byte { return s.plain[s.texts()+s.metaLen:] }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
@@ -45,12 +64,12 @@ func (s *scratch) close() {
 	if cap(s.plain)+cap(s.other) > scratchMax {
 		return
 	}
-	s.plain, s.other, s.meta = s.plain[:0], s.other[:0], 0
+	s.plain, s.other, s.parts, s.text = s.plain[:0], s.other[:0], parts{}, text{}
 	scratches.Put(s)
 }
 
-// headMax is the maximum length of a body's head: code, generation and varint.
-const headMax = 2 + binary.MaxVarintLen32
+// headMax is the maximum length of a body's head: code, generation and varints.
+const headMax = 2 + 4*binary.MaxVarintLen32
 
 // seal encodes plain. The result has no spare capacity.
 func (s *scratch) seal(d *dictionary) string {
@@ -58,20 +77,36 @@ func (s *scratch) seal(d *dictionary) string {
 		s.other = make([]byte, need)
 	}
 	room := s.other[headMax:headMax]
-	head := append(make([]byte, 0, headMax), codecS2)
+	dense := d != nil && len(s.plain) <= maxBlock
 	var block []byte
-	if d != nil && len(s.plain) <= maxBlock {
-		head = append(head[:0], codecS2Dict, d.gen)
-		block = encodeBlock(room, s.plain, d)
-	} else {
+	if dense {
+		if block = d.encode(room, s.plain); !d.reproduces(s.plain, block) {
+			dense = false
+		}
+	}
+	if !dense {
 		block = s2.EncodeBetter(room[:cap(room)], s.plain)
 	}
 
-	if len(block) > len(s.plain)*9/10 {
-		head = append(head[:0], codecJSON)
+	head := make([]byte, 0, headMax)
+	switch {
+	case len(block) > len(s.plain)*9/10:
+		dense = false
+		head = append(head, codecJSON)
 		block = append(room, s.plain...)
+	case dense:
+		head = append(head, codecDense, d.gen)
+	default:
+		head = append(head, codecS2)
 	}
-	head = binary.AppendUvarint(head, uint64(s.meta))
+	for _, n := range [...]int{s.labelsLen, s.ownersLen, s.metaLen} {
+		head = binary.AppendUvarint(head, uint64(n)) //nolint:gosec // a length
+	}
+	if dense {
+		head = binary.AppendUvarint(head, uint64(len(s.plain)))
+	}
+
+	// What is kept is shorter than the room, so that it was written there.
 	from := headMax - len(head)
 	copy(s.other[from:headMax], head)
 
@@ -82,47 +117,76 @@ func (s *scratch) seal(d *dictionary) string {
 // close.
 func (o *Object) open() (*scratch, error) {
 	s := newScratch()
-	if err := s.unseal(o.body, &o.kind.dict); err != nil {
+	if err := s.unseal(o.body, &o.kind.dict, false); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *scratch) unseal(body string, dicts *trainer) error {
+// unseal decodes a body, or only its labels and owner references.
+func (s *scratch) unseal(body string, dicts *trainer, onlyTexts bool) error {
 	b := unsafe.Slice(unsafe.StringData(body), len(body)) // never written to
-	if len(b) < 2 {
-		return ErrCorrupt
-	}
-	codec, decode := b[0], s2.Decode
-	b = b[1:]
-	if codec == codecS2Dict {
-		d := dicts.generation(b[0])
-		if d == nil {
-			return ErrCorrupt
-		}
-		decode = d.decoder.Decode
-		b = b[1:]
-	}
-
-	meta, n := binary.Uvarint(b)
-	if n <= 0 {
+	h, b, ok := readHead(b)
+	if !ok {
 		return ErrCorrupt
 	}
 	var err error
-	switch b = b[n:]; codec {
+	switch h.codec {
 	case codecJSON:
 		s.plain = append(s.plain[:0], b...)
-	case codecS2, codecS2Dict:
-		s.plain, err = decode(s.plain[:cap(s.plain)], b)
+	case codecS2:
+		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], b)
+	case codecDense:
+		d, enough := dicts.generation(h.gen), h.length
+		if onlyTexts {
+			enough = h.texts()
+		}
+		s.plain = slices.Grow(s.plain[:0], h.length)[:h.length]
+		if d == nil || enough > h.length || !d.decode(s.plain, b, enough) {
+			return ErrCorrupt
+		}
+		s.plain = s.plain[:enough]
 	default:
-		err = ErrCorrupt
-	}
-
-	if err != nil || meta > uint64(len(s.plain)) {
 		return ErrCorrupt
 	}
-	s.meta = int(meta)
+
+	if onlyTexts {
+		h.metaLen = 0
+	}
+	if err != nil || h.texts()+h.metaLen > len(s.plain) {
+		return ErrCorrupt
+	}
+	s.parts = h.parts
 
 	return nil
+}
+
+// head is what precedes the parts of a body.
+type head struct {
+	codec, gen byte
+	parts
+	length int // of all parts; 0 if it is not given
+}
+
+// readHead returns a body's head and what follows it.
+func readHead(b []byte) (h head, rest []byte, ok bool) {
+	if len(b) < 2 {
+		return h, nil, false
+	}
+	h.codec, b = b[0], b[1:]
+	numbers := []*int{&h.labelsLen, &h.ownersLen, &h.metaLen, &h.length}[:3]
+	if h.codec == codecDense {
+		h.gen, b = b[0], b[1:]
+		numbers = numbers[:4]
+	}
+	for _, into := range numbers {
+		x, n := binary.Uvarint(b)
+		if n <= 0 || x > math.MaxInt32 {
+			return h, nil, false
+		}
+		*into, b = int(x), b[n:] //nolint:gosec // checked
+	}
+
+	return h, b, h.length <= maxBlock
 }

@@ -101,7 +101,7 @@ func (o *Object) eachBodyField(f func(key string, value []byte)) {
 		return
 	}
 	defer s.close()
-	s.other = append(append(append(s.other[:0], '{'), s.plain[:s.meta]...), '}')
+	s.other = append(append(append(s.other[:0], '{'), s.metadata()...), '}')
 	for key, value := range wire.Members(s.other) {
 		f(key, value)
 	}

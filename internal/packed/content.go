@@ -41,9 +41,9 @@ func (d *decoder) close() {
 	decoders.Put(d)
 }
 
-// read reads the value of a text.
-func (d *decoder) read(t *text) any {
-	d.reader = t.reader()
+// read reads a value.
+func (d *decoder) read(b []byte) any {
+	d.reader = reader{b: b}
 	return d.value()
 }
 
@@ -167,7 +167,7 @@ func (t *keyTable) string(b []byte) string {
 	if len(b) > keyMax {
 		return string(b)
 	}
-	slot := &t.slots[maphash.Bytes(internSeed, b)%keySlots]
+	slot := &t.slots[maphash.Bytes(digestSeed, b)%keySlots]
 	if s := slot.Load(); s != nil && *s == string(b) {
 		return *s
 	}

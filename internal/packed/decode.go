@@ -5,6 +5,7 @@ package packed
 
 import (
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -88,24 +89,30 @@ func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
 	if !p.members(d, v) {
 		return false
 	}
-	d.reader = reader{b: s.plain[s.meta:]}
+	d.reader = reader{b: s.rest()}
 
 	return p.members(d, v)
 }
 
 // objectMeta reads the metadata.
 func (o *Object) objectMeta(s *scratch, m *metav1.ObjectMeta) bool {
-	m.Name, m.Namespace = o.name, o.GetNamespace()
+	m.Name, m.Namespace = o.GetName(), o.GetNamespace()
 	m.UID, m.ResourceVersion = o.GetUID(), o.GetResourceVersion()
 	m.Generation = int64(o.generation)
 	if o.flags&hasCreated != 0 {
 		m.CreationTimestamp = o.GetCreationTimestamp()
 	}
-	m.Labels = o.GetLabels()
-	m.OwnerReferences = o.GetOwnerReferences()
+	if o.flags&hasLabels != 0 {
+		t := text{string(s.labels())}
+		m.Labels = t.stringMap()
+	}
+	if o.flags&hasOwners != 0 {
+		t := text{string(s.owners())}
+		m.OwnerReferences = slices.AppendSeq([]metav1.OwnerReference{}, t.owners())
+	}
 	d := newDecoder()
 	defer d.close()
-	d.reader = reader{b: s.plain[:s.meta]}
+	d.reader = reader{b: s.metadata()}
 	p := planOf(reflect.TypeFor[metav1.ObjectMeta]())
 
 	return p.members(d, reflect.ValueOf(m).Elem())
@@ -116,7 +123,7 @@ func (o *Object) content(s *scratch) map[string]any {
 	d := newDecoder()
 	defer d.close()
 	meta := make(map[string]any, 12)
-	setString(meta, "name", o.name)
+	setString(meta, "name", o.GetName())
 	setString(meta, "namespace", o.GetNamespace())
 	setString(meta, "uid", string(o.GetUID()))
 	setString(meta, "resourceVersion", o.GetResourceVersion())
@@ -127,19 +134,19 @@ func (o *Object) content(s *scratch) map[string]any {
 		var buf [32]byte
 		meta["creationTimestamp"] = string(o.appendCreated(buf[:0]))
 	}
-	if o.labels != nil {
-		meta["labels"] = d.read(o.labels)
+	if o.flags&hasLabels != 0 {
+		meta["labels"] = d.read(s.labels())
 	}
-	if o.owners != nil {
-		meta["ownerReferences"] = d.read(o.owners)
+	if o.flags&hasOwners != 0 {
+		meta["ownerReferences"] = d.read(s.owners())
 	}
-	d.reader = reader{b: s.plain[:s.meta]}
+	d.reader = reader{b: s.metadata()}
 	d.object(meta)
 
 	content := make(map[string]any, 8)
 	content["apiVersion"], content["kind"] = o.kind.apiVersion, o.kind.gvk.Kind
 	content["metadata"] = meta
-	d.reader = reader{b: s.plain[s.meta:]}
+	d.reader = reader{b: s.rest()}
 
 	return d.object(content)
 }

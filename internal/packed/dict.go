@@ -4,11 +4,10 @@
 package packed
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"weak"
-
-	"github.com/klauspost/compress/s2"
 )
 
 const (
@@ -20,22 +19,26 @@ const (
 	stride = 64
 	// generations is the maximum number of dictionaries of a kind.
 	generations = 2
-	// dictMax keeps most distances into the dictionary below 64 KiB, where they
-	// take two bytes instead of four.
-	dictMax = s2.MaxDictSize - 8<<10
+	// dictMax bounds the content of a dictionary, whose positions have 16 bits.
+	dictMax = 56 << 10
 	// sampleMax bounds the contribution of one object, so that several fit.
 	sampleMax = dictMax / 4
-	// decoderRoom is the spare capacity behind the content that the decoder
-	// needs in order to share it.
-	decoderRoom = 16
 )
 
-// dictionary is immutable. Its memory is its content plus 32 KiB.
+// dictionary is immutable. Its memory is its content plus 60 KiB.
 type dictionary struct {
 	gen     byte
 	content []byte
+	start   int // how far before its end the last sample begins
 	at      *positions
-	decoder *s2.Dict // shares the content
+	codes   codes
+}
+
+// forReading returns the dictionary without what only encoding needs.
+func (d *dictionary) forReading() *dictionary {
+	read := *d
+	read.at = nil
+	return &read
 }
 
 // trainer makes the dictionaries of one kind: one from its first objects, and a
@@ -73,7 +76,9 @@ func (t *trainer) learn(o *Object) {
 	}
 	if d := t.train(objects, byte(gen)); d != nil {
 		t.all[gen].Store(d)
-		t.newest.Store(d)
+		if old := t.newest.Swap(d); old != nil {
+			t.all[old.gen].Store(old.forReading())
+		}
 	}
 	if gen == generations-1 {
 		t.done.Store(true)
@@ -129,10 +134,30 @@ func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	}
 
 	half := len(plain) / 2
-	if !pays(plain[half:], t.newest.Load(), newDictionary(plain[:half], gen)) {
+	early, late := newDictionary(plain[:half], gen), newDictionary(plain[half:], gen)
+	d := newDictionary(plain, gen)
+	if early == nil || late == nil || d == nil {
 		return nil
 	}
-	return newDictionary(plain, gen)
+	// The codes suit the objects that will come: those that are not in the
+	// dictionary.
+	var u usage
+	for i, b := range plain {
+		switch {
+		case len(b) > maxBlock:
+		case i < half:
+			u.add(b, late)
+		default:
+			u.add(b, early)
+		}
+	}
+	d.codes = u.codes()
+	early.codes = d.codes
+
+	if !pays(plain[half:], t.newest.Load(), early) {
+		return nil
+	}
+	return d
 }
 
 // pays reports whether a dictionary shortens bodies by a tenth, compared both
@@ -147,27 +172,25 @@ func pays(bodies [][]byte, without, with *dictionary) bool {
 		after += len(s.seal(with))
 	}
 
-	return with != nil && after <= before*9/10 && after <= raw*9/10
+	return after <= before*9/10 && after <= raw*9/10
 }
 
 // newDictionary concatenates the beginnings of bodies. The last one ends up
-// closest to the packed objects.
+// closest to the packed objects. The dictionary has no codes yet.
 func newDictionary(bodies [][]byte, gen byte) *dictionary {
 	var content, last []byte
 	for _, b := range bodies {
 		last = b[:min(len(b), sampleMax)]
 		content = append(content, last...)
 	}
-	content = content[max(len(content)-dictMax, 0):]
-	content = append(make([]byte, 0, len(content)+decoderRoom), content...)
-	decoder := s2.MakeDict(content, last)
-	if decoder == nil || len(content) < margin {
+	content = slices.Clone(content[max(len(content)-dictMax, 0):])
+	if len(content) < margin {
 		return nil
 	}
 	return &dictionary{
 		gen:     gen,
 		content: content,
+		start:   len(last),
 		at:      index(content),
-		decoder: decoder,
 	}
 }

@@ -7,32 +7,35 @@
 //
 //	raw JSON ── wire.Scan ──► Item ── Codec.Pack ──► Object
 //	                                                    │
-//	         header: name, UID, versions, times ────────┤
-//	         Shared: labels, owner references   ────────┤
-//	         body:   all the rest, compressed   ────────┘
-//	           │
-//	           ├──► Into, DeepCopyObject, AppendJSON, ...
-//	           └─── needs the dictionary of its Kind
+//	   header: name, UID, versions, times, digest ──────┤
+//	   body:   all the rest, compressed ────────────────┘
+//	          │
+//	          ├──► Into, DeepCopyObject, AppendJSON, ...
+//	          └─── needs the dictionary of its Kind
 //
 // # Objects
 //
 // An [Object] is immutable. It implements the methods of controller-runtime's
-// client.Object read-only: setters panic. Name, namespace, UID, versions,
-// timestamps, labels and owner references need no decoding; annotations and
-// finalizers need one decompression. [Object.Into] and [Object.DeepCopyObject]
-// build Go values that belong to the caller.
+// client.Object read-only: setters panic. Name, namespace, UID, versions and
+// timestamps need no decoding; labels and owner references are decoded from the
+// beginning of the body; annotations and finalizers need the whole body to be
+// decompressed. [Object.Into] and [Object.DeepCopyObject] build Go values that
+// belong to the caller.
 //
-// # Sharing
+// # Dictionaries
 //
 // One [Codec] serves a whole fleet, because clusters of a fleet hold
 // near-identical objects. For each kind it makes a dictionary from the first
-// objects it sees. A dictionary is immutable once published, and a body names
-// the dictionary that packed it. Labels, owner references and namespaces that
-// many objects have in common are stored once.
+// objects it sees, of about 120 KB. A dictionary is immutable once published,
+// and a body names the dictionary that packed it. Namespaces are stored once.
 //
 // # Bodies
 //
-// The first byte of a body specifies how the rest is encoded. Today's encodings
-// are JSON, raw or compressed with or without a dictionary. Bodies of kinds
+// The first byte of a body specifies how the rest is encoded: as JSON, raw or
+// compressed, or, once the kind has a dictionary, as a dense block: what
+// differs from a sample in the dictionary, in prefix codes made of the samples.
+// Labels and owner references take about 30 bytes of it, also where many
+// objects have the same: sharing them in memory would cost more, unless there
+// are dozens. A dense block is decoded once before it is kept. Bodies of kinds
 // that are read into Go structs could be protobuf under a code of their own.
 package packed

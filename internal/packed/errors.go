@@ -60,7 +60,7 @@ func (o *Object) decodeError(dst runtime.Object, err error) error {
 	d := &DecodeError{
 		GVK:       o.kind.gvk,
 		Namespace: o.GetNamespace(),
-		Name:      o.name,
+		Name:      o.GetName(),
 		Target:    fmt.Sprintf("%T", dst),
 		Err:       ErrMismatch,
 	}

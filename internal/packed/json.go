@@ -21,16 +21,15 @@ func (o *Object) AppendJSON(dst []byte) []byte {
 	return o.appendJSON(dst, s)
 }
 
-// headerRoom is the approximate JSON size of an object's header without its
-// shared texts.
+// headerRoom is the approximate JSON size of an object's header.
 const headerRoom = 256
 
 func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
-	dst = slices.Grow(dst, headerRoom+len(s.plain)+len(o.labels.String())+len(o.owners.String()))
+	dst = slices.Grow(dst, headerRoom+len(s.plain))
 	dst = append(append(dst, '{'), o.kind.members...)
 	dst = o.appendMetadata(append(dst, `,"metadata":{`...), s)
 	dst = append(dst, '}')
-	if rest := s.plain[s.meta:]; len(rest) > 0 {
+	if rest := s.rest(); len(rest) > 0 {
 		dst = append(append(dst, ','), rest...)
 	}
 
@@ -40,8 +39,8 @@ func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
 // appendMetadata appends the members of metadata.
 func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
 	start := len(dst)
-	if o.name != "" {
-		dst = appendQuoted(append(dst, `"name":`...), o.name)
+	if name := NameOf(o); name != "" {
+		dst = appendQuoted(append(dst, `"name":`...), name)
 	}
 	if ns := o.GetNamespace(); ns != "" {
 		dst = appendQuoted(append(comma(dst, start), `"namespace":`...), ns)
@@ -55,14 +54,14 @@ func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
 		dst = append(comma(dst, start), `"creationTimestamp":"`...)
 		dst = append(o.appendCreated(dst), '"')
 	}
-	if o.labels != nil {
-		dst = append(append(comma(dst, start), `"labels":`...), o.labels.json...)
+	if labels := s.labels(); len(labels) > 0 {
+		dst = append(append(comma(dst, start), `"labels":`...), labels...)
 	}
-	if o.owners != nil {
-		dst = append(append(comma(dst, start), `"ownerReferences":`...), o.owners.json...)
+	if owners := s.owners(); len(owners) > 0 {
+		dst = append(append(comma(dst, start), `"ownerReferences":`...), owners...)
 	}
-	if s.meta > 0 {
-		dst = append(comma(dst, start), s.plain[:s.meta]...)
+	if meta := s.metadata(); len(meta) > 0 {
+		dst = append(comma(dst, start), meta...)
 	}
 
 	return dst
@@ -81,7 +80,7 @@ func (o *Object) appendIdentity(dst []byte, start int) []byte {
 
 // appendCreated appends the creation time as it was received.
 func (o *Object) appendCreated(dst []byte) []byte {
-	return time.Unix(o.created, 0).UTC().AppendFormat(dst, time.RFC3339)
+	return time.Unix(int64(o.created), 0).UTC().AppendFormat(dst, time.RFC3339)
 }
 
 // comma appends a separator unless the members, which begin at start, are still

@@ -18,9 +18,9 @@ func (o *Object) String() string {
 	}
 	kind := o.kind.GVK().Kind + " "
 	if ns := o.GetNamespace(); ns != "" {
-		return kind + ns + "/" + o.name
+		return kind + ns + "/" + o.GetName()
 	}
-	return kind + o.name
+	return kind + o.GetName()
 }
 
 // Format implements fmt.Formatter. Verbs such as %#v and %d, for which fmt does

@@ -4,13 +4,11 @@
 package packed
 
 import (
-	"iter"
-	"slices"
 	"strconv"
+	"strings"
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,30 +24,34 @@ const (
 	hasUID           = 1 << iota // uid
 	hasVersion                   // version
 	hasCreated                   // created
+	hasLabels                    // the body contains labels
+	hasOwners                    // the body contains ownerReferences
 	hasAnnotations               // the body may contain annotations
 	hasFinalizers                // the body may contain finalizers
 	hasGracePeriod               // the body may contain deletionGracePeriodSeconds
 	hasManagedFields             // the body may contain managedFields
 )
 
-// Object is one packed object. It is immutable and safe for concurrent use.
+// Object is one packed object. It is immutable and safe for concurrent use. It
+// must not be copied: its name lies behind it, in the same allocation.
 type Object struct {
 	kind       *Kind
 	namespace  unique.Handle[string]
-	name       string
 	body       string
-	labels     *text
-	owners     *text
 	rare       *rare
 	uid        [16]byte
 	version    uint64
-	created    int64 // Unix seconds
+	labels     Labels // a digest
+	created    uint32 // Unix seconds
 	generation uint32
-	flags      uint8
+	flags      uint16
+	nameLen    uint8
+	name       [nameRoom]byte // its beginning
 }
 
 // rare holds fields that few objects have, or have in an unusual form.
 type rare struct {
+	name       string // if it is longer than the header's can be
 	uid        string
 	version    string
 	created    metav1.Time
@@ -76,8 +78,8 @@ func (o *Object) Version() (uint64, bool) { return o.version, o.flags&hasVersion
 // GetNamespace returns metadata.namespace.
 func (o *Object) GetNamespace() string { return o.namespace.Value() }
 
-// GetName returns metadata.name.
-func (o *Object) GetName() string { return o.name }
+// GetName returns metadata.name. The string keeps no object alive.
+func (o *Object) GetName() string { return strings.Clone(NameOf(o)) }
 
 // GetUID returns metadata.uid.
 func (o *Object) GetUID() types.UID {
@@ -116,7 +118,7 @@ func (o *Object) GetGeneration() int64 {
 func (o *Object) GetCreationTimestamp() metav1.Time {
 	switch {
 	case o.flags&hasCreated != 0:
-		return metav1.Unix(o.created, 0)
+		return metav1.Unix(int64(o.created), 0)
 	case o.rare != nil:
 		return o.rare.created
 	}
@@ -133,39 +135,6 @@ func (o *Object) GetDeletionTimestamp() *metav1.Time {
 	return new(o.rare.deleted)
 }
 
-// GetLabels returns the labels as a new map, or nil if there are none.
-func (o *Object) GetLabels() map[string]string {
-	if o.labels == nil {
-		return nil
-	}
-	return o.labels.stringMap()
-}
-
-// MatchesLabels reports whether the labels match sel, without building a map. A
-// nil selector matches everything.
-func (o *Object) MatchesLabels(sel labels.Selector) bool {
-	return sel == nil || sel.Matches(o.labels)
-}
-
-// GetOwnerReferences returns new owner references, or nil if there are none.
-func (o *Object) GetOwnerReferences() []metav1.OwnerReference {
-	if o.owners == nil {
-		return nil
-	}
-	return slices.AppendSeq([]metav1.OwnerReference{}, o.owners.owners())
-}
-
-// OwnerUIDs yields the UIDs of the owner references.
-func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
-	return func(yield func(types.UID) bool) {
-		for ref := range o.owners.owners() {
-			if !yield(ref.UID) {
-				return
-			}
-		}
-	}
-}
-
 // GetObjectKind returns the object's kind. Setting it panics.
 func (o *Object) GetObjectKind() schema.ObjectKind { return objectKind{o.kind} }
 
@@ -180,7 +149,7 @@ func (o *Object) SameContent(p *Object) bool {
 		return false
 	}
 	if o.body == p.body {
-		return true
+		return true // a body names its dictionary
 	}
 	a, err := o.open()
 	if err != nil {
@@ -193,15 +162,13 @@ func (o *Object) SameContent(p *Object) bool {
 	}
 	defer b.close()
 
-	return a.meta == b.meta && string(a.plain) == string(b.plain)
+	return a.parts == b.parts && string(a.plain) == string(b.plain)
 }
 
 func (o *Object) sameHeader(p *Object) bool {
-	return o.kind == p.kind && o.namespace == p.namespace && o.name == p.name &&
+	return o.kind == p.kind && o.namespace == p.namespace && NameOf(o) == NameOf(p) &&
 		o.uid == p.uid && o.created == p.created && o.generation == p.generation &&
-		o.flags&^hasVersion == p.flags&^hasVersion &&
-		o.labels.String() == p.labels.String() && o.owners.String() == p.owners.String() &&
-		o.rare.same(p.rare)
+		o.flags&^hasVersion == p.flags&^hasVersion && o.rare.same(p.rare)
 }
 
 // same compares fields that are not in the body.

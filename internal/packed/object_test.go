@@ -4,7 +4,10 @@
 package packed
 
 import (
+	"bytes"
+	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
@@ -106,7 +109,7 @@ func TestIntoResetsItsTarget(t *testing.T) {
 
 func TestIntoRefusesWhatIsNoTarget(t *testing.T) {
 	o := packPod(t)
-	for _, dst := range []runtime.Object{nil, (*corev1.Pod)(nil), o, &Object{}} {
+	for _, dst := range []kruntime.Object{nil, (*corev1.Pod)(nil), o, &Object{}} {
 		err := o.Into(dst)
 		require.ErrorIs(t, err, ErrTarget)
 		var d *DecodeError
@@ -241,89 +244,189 @@ func TestMatchesLabelsAsAMapWould(t *testing.T) {
 	}
 }
 
-func TestMetadataIsReadWithoutTheBody(t *testing.T) {
+// TestHeaderIsReadWithoutTheBody: handlers and predicates read names, versions
+// and times of many objects.
+func TestHeaderIsReadWithoutTheBody(t *testing.T) {
 	o := packPod(t)
 	want := &unstructured.Unstructured{}
 	require.NoError(t, want.UnmarshalJSON(pods(3)))
 	o.body = "" // opening it fails
 	require.Equal(t, want.GetName(), o.GetName())
+	require.Equal(t, want.GetName(), NameOf(o))
 	require.Equal(t, want.GetNamespace(), o.GetNamespace())
 	require.Equal(t, want.GetUID(), o.GetUID())
 	require.Equal(t, want.GetResourceVersion(), o.GetResourceVersion())
 	require.Equal(t, want.GetGeneration(), o.GetGeneration())
 	require.Equal(t, want.GetCreationTimestamp(), o.GetCreationTimestamp())
 	require.Equal(t, want.GetDeletionTimestamp(), o.GetDeletionTimestamp())
-	require.Equal(t, want.GetLabels(), o.GetLabels())
-	require.Equal(t, want.GetOwnerReferences(), o.GetOwnerReferences())
 	require.Equal(t, podGVK, o.GetObjectKind().GroupVersionKind())
-	require.True(t, o.MatchesLabels(labels.SelectorFromSet(want.GetLabels())))
+	require.True(t, o.MayHave(Required(labels.SelectorFromSet(want.GetLabels()))))
 	require.ErrorIs(t, o.Into(&corev1.Pod{}), ErrCorrupt)
 	require.Panics(t, func() { o.DeepCopyObject() })
 }
 
-func TestEqualLabelsAndOwnersAreKeptOnce(t *testing.T) {
+// TestLabelsAndOwnersAreReadFromTheBeginningOfTheBody: nothing behind them is
+// decoded, and a body in which even they are damaged is no object without
+// labels.
+func TestLabelsAndOwnersAreReadFromTheBeginningOfTheBody(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)
-	var shared Shared
-	var objects []*Object
-	first := mustPack(t, c, k, pods(0))
-	keepApart(first.labels, first.owners)
-	for i := range 2 {
-		it, err := wire.Scan(pods(i))
-		require.NoError(t, err)
-		o, err := c.PackShared(k, it, &shared)
-		require.NoError(t, err)
-		shared.Retain(o)
-		objects = append(objects, o)
+	var keep []*Object
+	for i := range samples + 1 {
+		keep = append(keep, mustPack(t, c, k, pods(i)))
 	}
-	a, b := objects[0], objects[1]
-	require.NotEqual(t, a.GetName(), b.GetName())
-	require.Same(t, a.labels, b.labels)
-	require.Same(t, a.owners, b.owners)
+	o := keep[samples]
+	require.EqualValues(t, codecDense, o.body[0])
+	want := &unstructured.Unstructured{}
+	require.NoError(t, want.UnmarshalJSON(pods(samples)))
+	selector := labels.SelectorFromSet(want.GetLabels())
+
+	whole := o.body
+	for _, body := range []string{whole, whole[:len(whole)*3/4]} {
+		o.body = body
+		require.Equal(t, want.GetLabels(), o.GetLabels())
+		require.Equal(t, want.GetOwnerReferences(), o.GetOwnerReferences())
+		require.True(t, o.MatchesLabels(selector))
+	}
+	require.ErrorIs(t, o.Into(&corev1.Pod{}), ErrCorrupt)
+
+	_, block, ok := readHead([]byte(whole))
+	require.True(t, ok)
+	o.body = whole[:len(whole)-len(block)]
+	require.Panics(t, func() { o.GetLabels() })
+	require.Panics(t, func() { o.GetOwnerReferences() })
+	require.Panics(t, func() { o.MatchesLabels(selector) })
+	require.Panics(t, func() {
+		for range o.OwnerUIDs() {
+			require.Fail(t, "read from a damaged body")
+		}
+	})
 }
 
-func TestSizeCountsWhatTheObjectAloneCosts(t *testing.T) {
+// TestNamesOfEveryLengthComeBack: names lie behind the header, in its
+// allocation, or apart from it if they are too long.
+func TestNamesOfEveryLengthComeBack(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(configMapGVK)
+	for n := range 2*nameMax + 2 {
+		name := noise(uint64(n), n)
+		raw := fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"ns","uid":"u"}}`, name)
+		o := mustPack(t, c, k, raw)
+		require.Equal(t, name, o.GetName())
+		require.Equal(t, name, NameOf(o))
+		requireSameObject(t, raw, o)
+		require.False(t, o.SameContent(mustPack(t, c, k, bytes.Replace(raw, []byte(`"name":"`), []byte(`"name":"x`), 1))))
+	}
+	require.Empty(t, NameOf(&Object{}))
+	require.Empty(t, new(Object).GetName())
+}
+
+// TestNamesKeepNoObjectAlive: users keep names, as keys of maps or in queues,
+// for longer than the object's state.
+func TestNamesKeepNoObjectAlive(t *testing.T) {
 	o := packPod(t)
-	require.LessOrEqual(t, headerSize, 128)
-	require.Equal(t, heapSize(headerSize)+heapSize(len(o.name))+heapSize(len(o.body)), o.OwnSize())
-	require.Equal(t, o.OwnSize()+int(o.labels.size()+o.owners.size()), o.Size())
-	c := NewCodec()
-	odd := mustPack(t, c, c.Kind(podGVK), []byte(`{"metadata":{"name":"n","uid":"not a uuid"}}`))
-	require.Greater(t, odd.Size(), headerSize+len("not a uuid"))
+	var m metav1.PartialObjectMetadata
+	require.NoError(t, o.Into(&m))
+	names := []string{o.GetName(), m.Name, o.DeepCopyObject().(*unstructured.Unstructured).GetName()}
+	gone := make(chan struct{})
+	runtime.AddCleanup(o, func(ch chan struct{}) { close(ch) }, gone)
+	o = nil
+	runtime.GC()
+	runtime.GC()
+	<-gone
+	require.Equal(t, names[0], names[1])
+	require.Equal(t, names[0], names[2])
 }
 
-// TestPodsCostLittle checks the promise for which this package exists.
+// TestSizeIsWhatTheHeapHolds compares sizes with the heap, for objects of very
+// different shapes.
+func TestSizeIsWhatTheHeapHolds(t *testing.T) {
+	for name, object := range map[string]func(i int) []byte{
+		"Pods":  pods,
+		"small": func(i int) []byte { return configMap(i, noise(uint64(i), 20)) },
+		"large": func(i int) []byte { return configMap(i, noise(uint64(i), 40_000)) },
+		"long names": func(i int) []byte {
+			return fmt.Appendf(nil, `{"metadata":{"name":"%0*d"}}`, i%(nameMax+50), i)
+		},
+		"unusual": func(i int) []byte {
+			return fmt.Appendf(nil, `{"metadata":{"name":"n%d","uid":"no UUID %d","resourceVersion":"v%d"}}`, i, i, i)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := NewCodec()
+			k := &Kind{gvk: configMapGVK, apiVersion: "v1"}
+			if name == "Pods" {
+				k = c.Kind(podGVK)
+			}
+			c = c.withKind(k)
+			for i := range stride * samples {
+				mustPack(t, c, k, object(i)) // the dictionaries, and memory that the process keeps
+			}
+			const n = 2000
+			objects, size := make([]*Object, n), 0
+			raw := make([][]byte, n)
+			for i := range raw {
+				raw[i] = object(i)
+			}
+			before := liveHeap()
+			for i := range objects {
+				objects[i] = mustPack(t, c, k, raw[i])
+				size += objects[i].Size()
+			}
+			held := int(liveHeap() - before)
+			runtime.KeepAlive(objects)
+			runtime.KeepAlive(raw)
+			require.InEpsilon(t, held, size, 0.05)
+		})
+	}
+}
+
+// TestPodsCostLittle checks the promise for which this package exists, for Pods
+// of 8.9 KB that are replicas, and for Pods that are not.
 func TestPodsCostLittle(t *testing.T) {
-	const n, promised = 1000, 1150
-	objects := make([]*Object, n)
-	for i := range n {
-		pods(i)
+	const n = 1000
+	for step, promised := range map[int]int64{1: 700, 5: 700} { // with a dictionary, of 120 KB
+		objects, raw := make([]*Object, n), make([][]byte, n)
+		for i := range raw {
+			raw[i] = pods(i * step)
+		}
+		before := liveHeap()
+		c := NewCodec()
+		k := c.Kind(podGVK)
+		for i := range objects {
+			objects[i] = mustPack(t, c, k, raw[i])
+		}
+		perPod := int64(liveHeap()-before) / n
+		t.Logf("%d B a Pod, one in %d", perPod, step)
+		require.Less(t, perPod, promised)
+		require.NotNil(t, k.dict.newest.Load())
+		require.Len(t, objects, n)
+		runtime.KeepAlive(raw)
 	}
-	before := liveHeap()
-	c := NewCodec()
-	k := c.Kind(podGVK)
-	var shared Shared
-	for i := range objects {
-		it, err := wire.Scan(pods(i))
-		require.NoError(t, err)
-		objects[i], err = c.PackShared(k, it, &shared)
-		require.NoError(t, err)
-		shared.Retain(objects[i])
-	}
-	perPod := int64(liveHeap()-before) / n
-	require.Less(t, perPod, int64(promised))
-	require.NotNil(t, k.dict.newest.Load())
-	require.Len(t, objects, n)
 }
 
-func TestLargeLabelsAreNotHeldByTheCodec(t *testing.T) {
+// TestLabelsThatNoneHasAreFoundWithoutReadingAny: most objects that a selector
+// does not match are passed over by their digests, and none that it matches.
+func TestLabelsThatNoneHasAreFoundWithoutReadingAny(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)
-	raw := []byte(`{"metadata":{"name":"n","labels":{"a":"` + strings.Repeat("x", 2*internMax) + `"}}}`)
-	a, b := mustPack(t, c, k, raw), mustPack(t, c, k, raw)
-	require.NotSame(t, a.labels, b.labels)
-	require.Len(t, a.GetLabels()["a"], 2*internMax)
-	require.Equal(t, a.GetLabels()["a"], a.labels.Get("a"))
+	passed := 0
+	for i := range 100 {
+		o := mustPack(t, c, k, pods(i))
+		for key, value := range o.GetLabels() {
+			for _, sel := range []string{key + "=" + value, key, key + "!=x", key + " in (x," + value + ")", "!none"} {
+				parsed, err := labels.Parse(sel)
+				require.NoError(t, err)
+				require.True(t, o.MatchesLabels(parsed), sel)
+				require.True(t, o.MayHave(Required(parsed)), sel)
+			}
+		}
+		if o.MayHave(Required(labels.SelectorFromSet(labels.Set{"app": fmt.Sprint("none-", i)}))) {
+			passed++
+		}
+		require.True(t, o.MayHave(Required(nil)))
+	}
+	require.Less(t, passed, 25)
 }
 
 func TestOwnerUIDsCanBeLeftEarly(t *testing.T) {

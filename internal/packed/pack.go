@@ -5,6 +5,7 @@ package packed
 
 import (
 	"encoding/hex"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -19,24 +20,22 @@ import (
 // Pack packs a scanned object. It copies everything it keeps, so the scanned
 // bytes may be reused. If the item has a different kind or no metadata, Pack
 // returns a [*wire.FieldError].
-func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) { return c.PackShared(k, it, nil) }
-
-// PackShared is like Pack, for an object that will be stored with others and
-// share its texts with them.
-func (c *Codec) PackShared(k *Kind, it wire.Item, shared *Shared) (*Object, error) {
+func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) {
 	if err := k.check(&it); err != nil {
 		return nil, err
 	}
-	o := &Object{kind: k}
-	drop := o.takeHeader(&it, shared)
+	o := newObject(k, it.Name)
+	drop := o.takeHeader(&it)
 	if c.DropManagedFields {
 		drop |= wire.FieldManagedFields
 		o.flags &^= hasManagedFields
 	}
 	s := newScratch()
 	defer s.close()
-	s.plain = it.AppendMetadata(s.plain[:0], drop)
-	s.meta = len(s.plain)
+	s.plain = append(append(s.plain[:0], it.Labels...), it.OwnerReferences...)
+	s.labelsLen, s.ownersLen = len(it.Labels), len(it.OwnerReferences)
+	s.plain = it.AppendMetadata(s.plain, drop)
+	s.metaLen = len(s.plain) - s.texts()
 	s.plain = it.AppendRest(s.plain)
 	o.body = s.seal(k.dict.newest.Load())
 	k.dict.learn(o)
@@ -48,12 +47,6 @@ func (c *Codec) PackShared(k *Kind, it wire.Item, shared *Shared) (*Object, erro
 // nor changes u. Content that cannot be JSON, such as NaN or a channel, is an
 // error.
 func (c *Codec) PackUnstructured(k *Kind, u *unstructured.Unstructured) (*Object, error) {
-	return c.PackUnstructuredShared(k, u, nil)
-}
-
-// PackUnstructuredShared is like PackUnstructured, for an object that will be
-// stored with others and share its texts with them.
-func (c *Codec) PackUnstructuredShared(k *Kind, u *unstructured.Unstructured, shared *Shared) (*Object, error) {
 	b, err := u.MarshalJSON()
 	if err != nil {
 		return nil, err
@@ -62,18 +55,18 @@ func (c *Codec) PackUnstructuredShared(k *Kind, u *unstructured.Unstructured, sh
 	if err != nil {
 		return nil, err
 	}
-	return c.PackShared(k, it, shared)
+	return c.Pack(k, it)
 }
 
 // takeHeader fills in the header. It returns the metadata fields that the
 // header represents exactly, so that the body can omit them.
-func (o *Object) takeHeader(it *wire.Item, shared *Shared) wire.Fields {
+func (o *Object) takeHeader(it *wire.Item) wire.Fields {
 	var drop wire.Fields
 	o.namespace = unique.Make(it.Namespace)
 	if it.Namespace != "" {
 		drop |= wire.FieldNamespace
 	}
-	if o.name = strings.Clone(it.Name); it.Name != "" {
+	if it.Name != "" {
 		drop |= wire.FieldName
 	}
 	drop |= o.takeUID(it.UID) | o.takeVersion(it.ResourceVersion) | o.takeTimes(it)
@@ -84,10 +77,15 @@ func (o *Object) takeHeader(it *wire.Item, shared *Shared) wire.Fields {
 		o.more().generation = g
 	}
 
-	if o.labels = shared.text(it.Labels); o.labels != nil {
+	if it.Labels != nil {
+		o.flags |= hasLabels
 		drop |= wire.FieldLabels
+		for key, value := range wire.StringMap(it.Labels) {
+			o.labels.add(key, value)
+		}
 	}
-	if o.owners = shared.text(it.OwnerReferences); o.owners != nil {
+	if it.OwnerReferences != nil {
+		o.flags |= hasOwners
 		drop |= wire.FieldOwnerReferences
 	}
 	if it.Annotations != nil {
@@ -184,8 +182,9 @@ func (o *Object) takeVersion(rv string) wire.Fields {
 func (o *Object) takeTimes(it *wire.Item) wire.Fields {
 	var drop wire.Fields
 	if it.CreationTimestamp != "" {
-		if t, canonical := parseTime(it.CreationTimestamp); canonical {
-			o.created = t.Unix()
+		t, canonical := parseTime(it.CreationTimestamp)
+		if seconds := t.Unix(); canonical && seconds >= 0 && seconds <= math.MaxUint32 {
+			o.created = uint32(seconds)
 			o.flags |= hasCreated
 			drop = wire.FieldCreationTimestamp
 		} else {

@@ -184,7 +184,7 @@ func TestDictionaryIsUsedAfterTheFirstObjects(t *testing.T) {
 		keep = append(keep, o)
 		want := byte(codecS2)
 		if i >= samples {
-			want = codecS2Dict
+			want = codecDense
 		}
 		require.Equal(t, string(want), o.body[:1])
 	}

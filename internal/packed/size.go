@@ -30,21 +30,13 @@ func heapSize(n int) int {
 	return sizeClasses[at]
 }
 
-// headerSize is the size of an object's header.
-const headerSize = int(unsafe.Sizeof(Object{}))
-
-// Size returns approximately how many bytes of heap the object takes: header,
-// name, body, and the labels and owner references that it may share with other
-// objects of its store, counted as if they were not shared. It excludes the
-// kind's dictionary and the namespace.
-func (o *Object) Size() int { return o.OwnSize() + int(o.labels.size()+o.owners.size()) }
-
-// OwnSize is like Size, but excludes what a store counts once for all of its
-// objects; see [Shared].
-func (o *Object) OwnSize() int {
-	n := heapSize(headerSize) + heapSize(len(o.name)) + heapSize(len(o.body))
+// Size returns how many bytes of heap the object takes: header with name, and
+// body. It excludes the kind's dictionary and the namespace.
+func (o *Object) Size() int {
+	n := headers[headerOf(int(o.nameLen))].size + heapSize(len(o.body))
 	if o.rare != nil {
-		n += heapSize(int(unsafe.Sizeof(rare{}))) + heapSize(len(o.rare.uid)) + heapSize(len(o.rare.version))
+		n += heapSize(int(unsafe.Sizeof(rare{}))) + heapSize(len(o.rare.name)) + heapSize(len(o.rare.uid)) +
+			heapSize(len(o.rare.version))
 	}
 	return n
 }

@@ -7,7 +7,6 @@ package store
 
 import (
 	"iter"
-	"maps"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,49 +15,31 @@ import (
 
 // Store holds the objects of one informer. Its owner's lock protects it.
 type Store struct {
-	Objects map[string]*names // by namespace: the namespace index costs nothing more
 	Count   int
-	Bytes   int64 // memory of the objects and the maps, without what the objects share
-	Shared  *packed.Shared
+	Bytes   int64 // memory of the objects and the names
 	Indexes []*Index
 	Sight   *Sight
+
+	namespaces map[string]*names // the namespace index costs nothing more
 }
 
-// names are the objects of one namespace.
-type names struct {
-	Objects map[string]*packed.Object
-	peak    int // the most entries that objects has had: maps do not shrink
-}
-
-const (
-	// namespaceBytes is the memory of a namespace whose objects fit into one
-	// group of a map, including its own entry in the map of namespaces.
-	namespaceBytes = 400
-	// smallMap is the number of entries in such a group.
-	smallMap = 8
-	// EntryBytes is the average memory of each further entry of a map.
-	EntryBytes = 38
-)
+// EntryBytes is the average memory that an object takes in its namespace.
+const EntryBytes = 14
 
 // New returns an empty store.
-func New() *Store {
-	return &Store{Objects: map[string]*names{}, Shared: new(packed.Shared), Sight: &Sight{}}
-}
+func New() *Store { return &Store{namespaces: map[string]*names{}, Sight: &Sight{}} }
 
 // Size returns the approximate memory of the store.
 func (s *Store) Size() int64 {
-	n := s.Bytes + s.Shared.Bytes()
+	n := s.Bytes
 	for _, x := range s.Indexes {
 		n += x.bytes
 	}
 	return n
 }
 
-// mapBytes returns the memory of a map of names that has had that many entries.
-func mapBytes(peak int) int64 { return EntryBytes * int64(max(peak-smallMap, 0)) }
-
 // Stage returns a store for objects that are going to be moved to s.
-func (s *Store) Stage() *Store { return &Store{Objects: map[string]*names{}, Shared: s.Shared} }
+func (s *Store) Stage() *Store { return &Store{namespaces: map[string]*names{}} }
 
 // EmptyCopy returns a store without objects and with the same indexes, which
 // are complete.
@@ -75,8 +56,8 @@ func (s *Store) EmptyCopy() *Store {
 
 // Get returns an object by its name, or nil.
 func (s *Store) Get(namespace, name string) *packed.Object {
-	if n := s.Objects[namespace]; n != nil {
-		return n.Objects[name]
+	if n := s.namespaces[namespace]; n != nil {
+		return n.get(name)
 	}
 	return nil
 }
@@ -85,25 +66,17 @@ func (s *Store) Get(namespace, name string) *packed.Object {
 // may be nil. values are o's values by index.
 func (s *Store) Put(old, o *packed.Object, values map[*Index]Computed) {
 	s.unlist(old)
-	n := s.Objects[o.GetNamespace()]
+	n := s.namespaces[o.GetNamespace()]
 	if n == nil {
-		n = &names{Objects: map[string]*packed.Object{}}
-		s.Objects[o.GetNamespace()] = n
-		s.Bytes += namespaceBytes + int64(len(o.GetNamespace()))
+		n = &names{}
+		s.namespaces[o.GetNamespace()] = n
+	} else {
+		s.Bytes -= n.bytes()
 	}
-	if old != nil {
-		// The map's key must be part of the new object, not keep the old
-		// object's bytes alive.
-		delete(n.Objects, o.GetName())
-	}
-	n.Objects[o.GetName()] = o
-	if len(n.Objects) > n.peak {
-		s.Bytes += mapBytes(len(n.Objects)) - mapBytes(n.peak)
-		n.peak = len(n.Objects)
-	}
+	n.put(o)
+	s.Bytes += n.bytes()
 	s.Count++
-	s.Bytes += int64(o.OwnSize())
-	s.Shared.Retain(o)
+	s.Bytes += int64(o.Size())
 	for _, x := range s.Indexes {
 		x.Add(o, values[x])
 	}
@@ -112,19 +85,14 @@ func (s *Store) Put(old, o *packed.Object, values map[*Index]Computed) {
 // Remove removes old from the store.
 func (s *Store) Remove(old *packed.Object) {
 	s.unlist(old)
-	n := s.Objects[old.GetNamespace()]
-	delete(n.Objects, old.GetName())
-
-	switch left := len(n.Objects); {
-	case left == 0:
-		delete(s.Objects, old.GetNamespace())
-		s.Bytes -= mapBytes(n.peak) + namespaceBytes + int64(len(old.GetNamespace()))
-	case n.peak > 64 && left < n.peak/4:
-		smaller := make(map[string]*packed.Object, left)
-		maps.Copy(smaller, n.Objects)
-		s.Bytes += mapBytes(left) - mapBytes(n.peak)
-		n.Objects, n.peak = smaller, left
+	n := s.namespaces[old.GetNamespace()]
+	s.Bytes -= n.bytes()
+	n.remove(packed.NameOf(old))
+	if n.count == 0 {
+		delete(s.namespaces, old.GetNamespace())
+		return
 	}
+	s.Bytes += n.bytes()
 }
 
 func (s *Store) unlist(old *packed.Object) {
@@ -132,8 +100,7 @@ func (s *Store) unlist(old *packed.Object) {
 		return
 	}
 	s.Count--
-	s.Bytes -= int64(old.OwnSize())
-	s.Shared.Release(old)
+	s.Bytes -= int64(old.Size())
 	for _, x := range s.Indexes {
 		x.remove(old)
 	}
@@ -142,8 +109,8 @@ func (s *Store) unlist(old *packed.Object) {
 // All yields every object, in no order.
 func (s *Store) All() iter.Seq[*packed.Object] {
 	return func(yield func(*packed.Object) bool) {
-		for _, n := range s.Objects {
-			for _, o := range n.Objects {
+		for _, n := range s.namespaces {
+			for o := range n.all() {
 				if !yield(o) {
 					return
 				}
@@ -157,23 +124,16 @@ func (s *Store) In(namespace string) iter.Seq[*packed.Object] {
 	if namespace == "" {
 		return s.All()
 	}
-	return func(yield func(*packed.Object) bool) {
-		n := s.Objects[namespace]
-		if n == nil {
-			return
-		}
-		for _, o := range n.Objects {
-			if !yield(o) {
-				return
-			}
-		}
+	if n := s.namespaces[namespace]; n != nil {
+		return n.all()
 	}
+	return func(func(*packed.Object) bool) {}
 }
 
 // CountIn returns the number of objects in a namespace.
 func (s *Store) CountIn(namespace string) int {
-	if n := s.Objects[namespace]; n != nil {
-		return len(n.Objects)
+	if n := s.namespaces[namespace]; n != nil {
+		return n.count
 	}
 	return 0
 }

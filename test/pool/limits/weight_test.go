@@ -63,9 +63,11 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 			return pooltest.PodFrame(i, "ns", `,"labels":{"a":"`+pooltest.Noise(i, 500_000)+`"}}}`)
 		}},
 		"many owners": {60, func(i int) []byte {
-			return pooltest.PodFrame(i, "ns",
-				`,"ownerReferences":[`+strings.TrimSuffix(strings.Repeat(
-					`{"apiVersion":"v1","kind":"K","name":"n","uid":"`+pooltest.Noise(i, 30)+`"},`, 3000), ",")+`]}}`)
+			owners := make([]string, 3000)
+			for n := range owners {
+				owners[n] = `{"apiVersion":"v1","kind":"K","name":"n","uid":"` + pooltest.Noise(i*len(owners)+n, 30) + `"}`
+			}
+			return pooltest.PodFrame(i, "ns", `,"ownerReferences":[`+strings.Join(owners, ",")+`]}}`)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

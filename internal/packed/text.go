@@ -14,21 +14,12 @@ import (
 
 var _ labels.Labels = (*text)(nil)
 
-// text is a piece of validated JSON that objects may share: their labels or
-// owner references, as received. It never changes, so strings that are read
-// from it point into it.
-type text struct {
-	json string
-	refs int32 // number of stored objects that have it; see Shared
-}
+// text is a piece of validated JSON: labels or owner references, as received.
+// Strings that are read from it point into it.
+type text struct{ json string }
 
-// String returns the JSON, or "" for nil.
-func (t *text) String() string {
-	if t == nil {
-		return ""
-	}
-	return t.json
-}
+// noText has no labels.
+var noText = &text{"{}"}
 
 // reader reads the JSON from its beginning.
 func (t *text) reader() reader {
@@ -72,9 +63,6 @@ func (t *text) Get(label string) string {
 
 // Lookup implements labels.Labels. Of equal keys the last one counts.
 func (t *text) Lookup(label string) (value string, ok bool) {
-	if t == nil {
-		return "", false
-	}
 	r := t.reader()
 	for r.enter(); r.more(); {
 		if t.key(&r) == label {
@@ -101,9 +89,6 @@ func (t *text) stringMap() map[string]string {
 // owners yields the owner references.
 func (t *text) owners() iter.Seq[metav1.OwnerReference] {
 	return func(yield func(metav1.OwnerReference) bool) {
-		if t == nil {
-			return
-		}
 		r := t.reader()
 		for r.enter(); r.more(); {
 			if !yield(t.owner(&r)) {

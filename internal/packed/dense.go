@@ -1,0 +1,218 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"bytes"
+	"slices"
+)
+
+// A dense block is what an object differs by from the dictionary of its kind:
+//
+//	block    = { sequence } [ number of literals, literals ]
+//	sequence = number of literals, literals, length of a match, its offset
+//
+// Everything is written in prefix codes, which the dictionary has made of its
+// samples. A literal's code depends on the sort of the byte before it, so that
+// a hexadecimal digit among others takes four bits, and one of base64 six. The
+// length of a match is written without minMatch-1; its offset as the difference
+// from the previous one, which is 0 or small where an object follows a sample
+// from one value that differs to the next. That, and prefix codes, are why this
+// is smaller than s2, or zstd, whose blocks have to bring codes of their own;
+// see BenchmarkEncode.
+
+// Sorts of bytes.
+const (
+	punctuation = iota
+	hexDigit
+	letter
+	sorts
+)
+
+// classes are the sorts of all bytes.
+var classes = func() (c [256]uint8) {
+	for i := range c {
+		switch b := byte(i); {
+		case '0' <= b && b <= '9', 'a' <= b && b <= 'f':
+			c[i] = hexDigit
+		case 'g' <= b && b <= 'z', 'A' <= b && b <= 'Z':
+			c[i] = letter
+		}
+	}
+	return c
+}()
+
+// first stands for the byte before the first one.
+const first = '"'
+
+// codes are the prefix codes of a dictionary.
+type codes struct {
+	literals               [sorts]*code // by the sort of the byte before
+	runs, lengths, offsets *code
+}
+
+// usage counts the symbols of blocks.
+type usage struct {
+	literals      [sorts][256]uint32
+	runs, lengths [numbers]uint32
+	offsets       [2 * numbers]uint32
+}
+
+// codes returns the codes that write these symbols in the fewest bits.
+func (u *usage) codes() codes {
+	c := codes{
+		runs:    newCode(u.runs[:]),
+		lengths: newCode(u.lengths[:]),
+		offsets: newCode(u.offsets[:]),
+	}
+	for sort := range c.literals {
+		c.literals[sort] = newCode(u.literals[sort][:])
+	}
+	return c
+}
+
+// add counts the symbols of a source.
+func (u *usage) add(src []byte, d *dictionary) {
+	m := matchers.Get().(*matcher)
+	defer matchers.Put(m)
+	at, offset := 0, d.start
+	count := func(symbols []uint32, n uint32) {
+		symbol, _, _ := splitNumber(n)
+		symbols[symbol]++
+	}
+	for _, s := range m.parse(src, d) {
+		count(u.runs[:], uint32(s.literals)) //nolint:gosec // at most maxBlock
+		for end := at + s.literals; at < end; at++ {
+			u.literals[sortBefore(src, at)][src[at]]++
+		}
+		if s.length > 0 {
+			count(u.lengths[:], uint32(s.length-minMatch+1)) //nolint:gosec // at most maxBlock
+			if s.offset > at {
+				count(u.offsets[:numbers], zigzag(s.offset-offset))
+				offset = s.offset
+			} else {
+				count(u.offsets[numbers:], uint32(s.offset))
+			}
+		}
+		at += s.length
+	}
+}
+
+// sortBefore returns the sort of the byte before b[i].
+func sortBefore(b []byte, i int) uint8 {
+	if i == 0 {
+		return classes[first]
+	}
+	return classes[b[i-1]]
+}
+
+// zigzag maps small numbers of either sign to small positive ones.
+func zigzag(n int) uint32 { return uint32(n<<1 ^ n>>63) } //nolint:gosec // n has 18 bits
+
+func unzigzag(n int) int { return n>>1 ^ -(n & 1) }
+
+// encode appends src, which has at most maxBlock bytes, as a dense block.
+func (d *dictionary) encode(dst, src []byte) []byte {
+	m := matchers.Get().(*matcher)
+	defer matchers.Put(m)
+	w := bitWriter{b: dst}
+	c := &d.codes
+	at, offset, sort := 0, d.start, classes[first]
+	for _, s := range m.parse(src, d) {
+		w.number(c.runs, 0, uint32(s.literals)) //nolint:gosec // at most maxBlock
+		for _, b := range src[at : at+s.literals] {
+			w.symbol(c.literals[sort], int(b))
+			sort = classes[b]
+		}
+		at += s.literals
+		if s.length == 0 {
+			break
+		}
+		w.number(c.lengths, 0, uint32(s.length-minMatch+1)) //nolint:gosec // at most maxBlock
+		if s.offset > at {
+			w.number(c.offsets, 0, zigzag(s.offset-offset))
+			offset = s.offset
+		} else {
+			w.number(c.offsets, numbers, uint32(s.offset))
+		}
+		at += s.length
+		sort = classes[src[at-1]]
+	}
+
+	return w.end()
+}
+
+// decode decodes a block into dst, which has the source's length. It may stop
+// as soon as it has the first enough bytes. It reports whether block is valid.
+func (d *dictionary) decode(dst, block []byte, enough int) bool {
+	r := bitReader{b: block}
+	c := &d.codes
+	at, offset, sort := 0, d.start, classes[first]
+	for at < enough {
+		r.fill()
+		end := at + r.number(c.runs)
+		if end > len(dst) {
+			return false
+		}
+		for at < end {
+			r.fill() // for at least five literals
+			for stop := min(at+5, end); at < stop; at++ {
+				b := byte(r.symbol(c.literals[sort])) //nolint:gosec // a symbol of literals is a byte
+				dst[at], sort = b, classes[b]
+			}
+		}
+		if at == len(dst) {
+			break
+		}
+
+		r.fill()
+		length := r.number(c.lengths) + minMatch - 1
+		r.fill()
+		from, own := r.offset(c.offsets)
+		if !own {
+			offset += unzigzag(from)
+			from = offset
+		}
+		if r.exceeded() || length > len(dst)-at || !d.copy(dst, at, from, length) {
+			return false
+		}
+		at += length
+		sort = classes[dst[at-1]]
+	}
+
+	return !r.exceeded() && (at < len(dst) || r.finished())
+}
+
+// reproduces reports whether decoding a block results in src. It is called
+// before a block is kept: whatever were wrong with it, no reader would notice.
+func (d *dictionary) reproduces(src, block []byte) bool {
+	s := newScratch()
+	defer s.close()
+	s.plain = slices.Grow(s.plain[:0], len(src))[:len(src)]
+	return d.decode(s.plain, block, len(src)) && bytes.Equal(s.plain, src)
+}
+
+// copy copies length bytes from offset bytes before dst[at], which may be in
+// the dictionary. It reports false if they are not all on one side.
+func (d *dictionary) copy(dst []byte, at, offset, length int) bool {
+	from := at - offset
+	switch {
+	case from < 0:
+		from += len(d.content)
+		if from < 0 || from+length > len(d.content) {
+			return false
+		}
+		copy(dst[at:at+length], d.content[from:])
+	case offset >= length:
+		copy(dst[at:at+length], dst[from:])
+	case offset <= 0:
+		return false
+	default:
+		for i := range length {
+			dst[at+i] = dst[from+i]
+		}
+	}
+
+	return true
+}

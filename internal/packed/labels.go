@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"hash/maphash"
+	"iter"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Labels is a digest of labels: each of them sets one of its bits. It lets most
+// objects that a selector does not match be passed over without reading their
+// labels.
+type Labels uint64
+
+var digestSeed = maphash.MakeSeed()
+
+func (l *Labels) add(key, value string) {
+	var h maphash.Hash
+	h.SetSeed(digestSeed)
+	_, _ = h.WriteString(key)
+	_ = h.WriteByte('=')
+	_, _ = h.WriteString(value)
+	*l |= 1 << (h.Sum64() % 64)
+}
+
+// Required returns the digest of the labels that an object must have to match
+// sel, as far as sel requires one value for a key.
+func Required(sel labels.Selector) Labels {
+	var l Labels
+	if sel == nil {
+		return l
+	}
+	requirements, selectable := sel.Requirements()
+	if !selectable {
+		return l
+	}
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if values := r.ValuesUnsorted(); len(values) == 1 {
+				l.add(r.Key(), values[0])
+			}
+		}
+	}
+
+	return l
+}
+
+// MayHave reports whether the object may have the required labels. False is
+// certain.
+func (o *Object) MayHave(required Labels) bool { return o.labels&required == required }
+
+// MatchesLabels reports whether the labels match sel, without building a map. A
+// nil selector matches everything. sel must not keep the strings that it is
+// given. MatchesLabels panics if the body is damaged.
+func (o *Object) MatchesLabels(sel labels.Selector) bool {
+	if sel == nil {
+		return true
+	}
+	if o.flags&hasLabels == 0 {
+		return sel.Matches(noText)
+	}
+	s := o.openTexts()
+	defer s.close()
+	s.text.json = view(s.labels())
+
+	return sel.Matches(&s.text)
+}
+
+// GetLabels returns the labels as a new map, or nil if there are none. It
+// decompresses the beginning of the body, and panics if that is damaged.
+func (o *Object) GetLabels() map[string]string {
+	if o.flags&hasLabels == 0 {
+		return nil
+	}
+	s := o.openTexts()
+	defer s.close()
+	t := text{string(s.labels())}
+
+	return t.stringMap()
+}
+
+// GetOwnerReferences returns new owner references, or nil if there are none. It
+// decompresses the beginning of the body, and panics if that is damaged.
+func (o *Object) GetOwnerReferences() []metav1.OwnerReference {
+	if o.flags&hasOwners == 0 {
+		return nil
+	}
+	return slices.AppendSeq([]metav1.OwnerReference{}, o.ownersText().owners())
+}
+
+// OwnerUIDs yields the UIDs of the owner references. It decompresses the
+// beginning of the body, and panics if that is damaged.
+func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		if o.flags&hasOwners == 0 {
+			return
+		}
+		for ref := range o.ownersText().owners() {
+			if !yield(ref.UID) {
+				return
+			}
+		}
+	}
+}
+
+// ownersText returns a copy of the owner references.
+func (o *Object) ownersText() *text {
+	s := o.openTexts()
+	defer s.close()
+	return &text{string(s.owners())}
+}
+
+// openTexts opens the part of the body that has labels and owner references.
+func (o *Object) openTexts() *scratch {
+	s := newScratch()
+	if err := s.unseal(o.body, &o.kind.dict, true); err != nil {
+		s.close()
+		panic(o.decodeError(nil, err))
+	}
+	return s
+}
