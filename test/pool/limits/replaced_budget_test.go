@@ -5,7 +5,6 @@ package limits_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,10 +20,10 @@ import (
 // current one.
 func TestHazardFullInformerNeverListsAnotherHistory(t *testing.T) {
 	const budget, size, number = 40_000, 1000, 20
-	long := "l=" + strings.Repeat("x", size)
+	long := func(i int) string { return "l=" + pooltest.Noise(i, 2*size) } // of digits that take four bits
 	fill := func(s *pooltest.Server, value int) {
 		for i := range number {
-			s.Put("ns", fmt.Sprint("o", i), value, long+fmt.Sprint(value, i))
+			s.Put("ns", fmt.Sprint("o", i), value, long(1000*value+i))
 		}
 	}
 	for name, change := range map[string]struct {
@@ -40,19 +39,19 @@ func TestHazardFullInformerNeverListsAnotherHistory(t *testing.T) {
 			func(s *pooltest.Server, _ *pooltest.Server) {
 				s.Become("b", 5000)
 				for i := range number {
-					s.Put("ns", fmt.Sprint("other", i), 2, long+fmt.Sprint(i))
+					s.Put("ns", fmt.Sprint("other", i), 2, long(3000+i))
 				}
 			},
 		},
 		"restored": {
 			func(s *pooltest.Server) {
 				for i := range 2 * number {
-					s.Put("ns", fmt.Sprint("creep", i), 2, long+fmt.Sprint(i))
+					s.Put("ns", fmt.Sprint("creep", i), 2, long(4000+i))
 				}
 			},
 			func(s *pooltest.Server, before *pooltest.Server) {
 				s.Restore(before, 0)
-				s.Put("ns", "kept", 3, "big="+strings.Repeat("y", 2*size))
+				s.Put("ns", "kept", 3, "big="+pooltest.Noise(0, 4*size))
 			},
 		},
 	} {
@@ -88,17 +87,17 @@ func TestHazardFullInformerNeverListsAnotherHistory(t *testing.T) {
 // TestHazardFullInformersNeverListAnotherHistory: several informers of one
 // cluster share the budget, and each gives up its objects of the old history.
 func TestHazardFullInformersNeverListAnotherHistory(t *testing.T) {
-	const budget, size, number = 80_000, 1000, 11
-	fill := func(s *pooltest.Server) {
+	const budget, size, number = 80_000, 1000, 10
+	fill := func(s *pooltest.Server, history int) {
 		for ns := range 5 {
 			for i := range number {
-				s.Put(fmt.Sprint("ns", ns), fmt.Sprint("o", i), 1, "l="+strings.Repeat("x", size)+fmt.Sprint(ns, i))
+				s.Put(fmt.Sprint("ns", ns), fmt.Sprint("o", i), 1, "l="+pooltest.Noise(100*history+number*ns+i, 2*size))
 			}
 		}
 	}
 	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = budget }, func(t *testing.T,
 		s *pooltest.Server, p *informerpool.Pool) {
-		fill(s)
+		fill(s, 1)
 		var leases []*informerpool.Lease
 		for ns := range 5 {
 			leases = append(leases, pooltest.AcquireSynced(t, p, pooltest.In(fmt.Sprint("ns", ns))))
@@ -107,7 +106,7 @@ func TestHazardFullInformersNeverListAnotherHistory(t *testing.T) {
 		full := p.ClusterSummary(pooltest.Everything.Cluster).Bytes
 		require.Greater(t, full, int64(budget*4/5))
 		s.Become("b", 50)
-		fill(s)
+		fill(s, 2)
 		pooltest.After(3 * time.Minute)
 		for _, l := range leases {
 			require.NoError(t, l.Trust(0))

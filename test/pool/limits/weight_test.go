@@ -166,7 +166,7 @@ func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 				require.ErrorIs(t, l.Status().LastError, informerpool.ErrBudget)
 				for i := range 100 {
 					if i < 3 {
-						s.Put("ns", fmt.Sprint("o", i), 2, "long="+strings.Repeat("x", 300))
+						s.Put("ns", fmt.Sprint("o", i), 2, "long="+pooltest.Noise(i, 600))
 						continue
 					}
 					s.Delete("ns", fmt.Sprint("o", i))
@@ -187,7 +187,7 @@ func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 func TestBudgetHoldsInALiveStream(t *testing.T) {
 	for name, change := range map[string]func(*informerpool.Options){
 		"objects": func(o *informerpool.Options) { o.MaxObjects = 10 },
-		"bytes":   func(o *informerpool.Options) { o.MaxClusterBytes = 8000 },
+		"bytes":   func(o *informerpool.Options) { o.MaxClusterBytes = 5000 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			pooltest.Bubble(t, change, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {

@@ -254,7 +254,7 @@ func seen(l *informerpool.Lease, number, size int) {
 			panic(err)
 		}
 		u.Object["data"] = strings.Repeat(fmt.Sprint(i, " incompressible? "), size/16)
-		u.SetLabels(map[string]string{"long": strings.Repeat("x", size)})
+		u.SetLabels(map[string]string{"long": pooltest.Noise(i, size*21/20)})
 		l.Seen(u)
 	}
 }
@@ -299,7 +299,7 @@ func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 		seen(l, 3, size)
 		seen(other, 2, size)
 		for i := range 3 {
-			s.Put("ns", fmt.Sprint("o", i), i, "l="+strings.Repeat(fmt.Sprint(i), size))
+			s.Put("ns", fmt.Sprint("o", i), i, "l="+pooltest.Noise(i, size))
 		}
 		pooltest.After(time.Minute)
 		require.NoError(t, l.Status().LastError)
