@@ -6,6 +6,7 @@ package packed
 import (
 	"hash/maphash"
 	"iter"
+	"math/bits"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,12 +23,18 @@ type Labels uint64
 var digestSeed = maphash.MakeSeed()
 
 func (l *Labels) add(key, value string) {
-	var h maphash.Hash
-	h.SetSeed(digestSeed)
-	_, _ = h.WriteString(key)
-	_ = h.WriteByte('=')
-	_, _ = h.WriteString(value)
-	*l |= 1 << (h.Sum64() % 64)
+	h := maphash.String(digestSeed, key) ^ bits.RotateLeft64(maphash.String(digestSeed, value), 1)
+	*l |= 1 << (h % 64)
+}
+
+// digest returns the digest of labels.
+func (t *text) digest() (l Labels) {
+	r := t.reader()
+	for r.enter(); r.more(); {
+		key := t.key(&r)
+		l.add(key, t.str(&r))
+	}
+	return l
 }
 
 // Required returns the digest of the labels that an object must have to match

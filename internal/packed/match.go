@@ -125,9 +125,15 @@ const (
 // dictionary.
 func (m *matcher) find(src []byte, i, done, offset int, d *dictionary) (best match, most int) {
 	x := load(src, i)
+	h := hash(x)
+	before := m.seen[h]
+	m.seen[h] = m.round<<16 | uint32(i)
 	if offset > i {
 		if n := d.matchAt(src, i, offset, x); n >= minMatch-1 {
 			best, most = match{offset, n}, n*literalBits-sequenceBits
+			if n >= lazyLen {
+				return best, most
+			}
 		}
 		if resumed := d.resume(src, i, done, offset); resumed > i {
 			n := d.matchAt(src, i, resumed, x)
@@ -137,9 +143,6 @@ func (m *matcher) find(src []byte, i, done, offset int, d *dictionary) (best mat
 		}
 	}
 
-	h := hash(x)
-	before := m.seen[h]
-	m.seen[h] = m.round<<16 | uint32(i)
 	if at := int(before & 0xffff); before>>16 == m.round && at < i {
 		n := matchLen(x, src[i:], src[at:])
 		saved := n*literalBits - sequenceBits - sourceBits - bits.Len32(uint32(i-at)) //nolint:gosec // at < i

@@ -80,9 +80,8 @@ func (o *Object) takeHeader(it *wire.Item) wire.Fields {
 	if it.Labels != nil {
 		o.flags |= hasLabels
 		drop |= wire.FieldLabels
-		for key, value := range wire.StringMap(it.Labels) {
-			o.labels.add(key, value)
-		}
+		t := text{view(it.Labels)}
+		o.labels = t.digest()
 	}
 	if it.OwnerReferences != nil {
 		o.flags |= hasOwners
