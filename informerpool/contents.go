@@ -31,9 +31,9 @@ func (i *informer) put(o *Object) {
 	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
 
-	i.mu.refused.Forget(store.NameOf(o))
+	i.mu.refused.Forget(store.ViewOf(o))
 	i.touchLocked(o)
-	old := i.mu.store.Get(o.GetNamespace(), o.GetName())
+	old := i.mu.store.Of(o)
 	if old != nil && !ordering.Newer(o, old) {
 		i.chargeLocked() // room was reserved for it
 		return
@@ -48,9 +48,9 @@ func (i *informer) remove(final *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	i.mu.refused.Forget(store.NameOf(final))
+	i.mu.refused.Forget(store.ViewOf(final))
 	i.touchLocked(final)
-	old := i.mu.store.Get(final.GetNamespace(), final.GetName())
+	old := i.mu.store.Of(final)
 	switch {
 	case old == nil && i.reachesSeenLocked(final):
 		i.passedLocked(store.NameOf(final), nil, nil)
@@ -188,8 +188,8 @@ func (i *informer) lacksLocked() bool {
 		return false
 	}
 	for o := range i.mu.staged.All() {
-		old, rv := i.mu.store.Get(o.GetNamespace(), o.GetName()), o.GetResourceVersion()
-		passed := ordering.Ordered(rv) && ordering.Reaches(i.mu.rv, rv) && !i.mu.refused.Has(store.NameOf(o))
+		old, rv := i.mu.store.Of(o), o.GetResourceVersion()
+		passed := ordering.Ordered(rv) && ordering.Reaches(i.mu.rv, rv) && !i.mu.refused.Has(store.ViewOf(o))
 		if passed && (old == nil || old.GetResourceVersion() != rv) {
 			return true
 		}
@@ -201,8 +201,8 @@ func (i *informer) lacksLocked() bool {
 func (i *informer) sweepLocked(l *listing) {
 	for _, o := range slices.Collect(i.mu.store.All()) {
 		_, kept := l.seen[o]
-		staged := i.mu.staged != nil && i.mu.staged.Get(o.GetNamespace(), o.GetName()) != nil
-		if kept || staged || i.mu.refused.Has(store.NameOf(o)) {
+		staged := i.mu.staged != nil && i.mu.staged.Of(o) != nil
+		if kept || staged || i.mu.refused.Has(store.ViewOf(o)) {
 			continue
 		}
 		i.mu.store.Remove(o)
@@ -247,7 +247,7 @@ func (i *informer) giveUp(l *listing) {
 
 	i.mu.refused = l.refused
 	for o := range i.mu.staged.All() {
-		if old := i.mu.store.Get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
+		if old := i.mu.store.Of(o); old != nil && old.GetUID() == o.GetUID() {
 			l.seen[old] = struct{}{}
 		}
 	}
@@ -259,9 +259,9 @@ func (i *informer) giveUp(l *listing) {
 
 func (i *informer) mergeLocked(values indexed) {
 	for o := range i.mu.staged.All() {
-		old := i.mu.store.Get(o.GetNamespace(), o.GetName())
+		old := i.mu.store.Of(o)
 		i.mu.store.Put(old, o, values.of(o))
-		i.mu.refused.Forget(store.NameOf(o))
+		i.mu.refused.Forget(store.ViewOf(o))
 		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}
 
@@ -288,13 +288,13 @@ func (i *informer) vanish() {
 // emitSeenLocked is emitLocked for a state that the stream or a list has shown.
 // Afterwards an earlier state that users saw need not be remembered.
 func (i *informer) emitSeenLocked(c delta.Change, shown *Object) {
-	name, reached := store.NameOf(shown), i.reachesSeenLocked(shown)
+	reached := i.reachesSeenLocked(shown)
 	if reached {
-		i.passedLocked(name, c.Old, c.New)
+		i.passedLocked(store.NameOf(shown), c.Old, c.New)
 	}
 	i.emitLocked(c)
 	if reached {
-		i.foundLocked(name)
+		i.foundLocked(store.NameOf(shown))
 	}
 }
 

@@ -213,7 +213,7 @@ func (p *place) behindLocked(other *place) bool {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
-		if a.mu.refused.Has(store.NameOf(o)) {
+		if a.mu.refused.Has(store.ViewOf(o)) {
 			return true // it refused the object: handlers must not receive a delete
 		}
 	}
@@ -221,14 +221,14 @@ func (p *place) behindLocked(other *place) bool {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
-		n := a.mu.store.Get(o.GetNamespace(), o.GetName())
+		n := a.mu.store.Of(o)
 		if n == nil && !atMost(o, a.mu.rv) || n != nil && ordering.Older(n, o) {
 			return true
 		}
 	}
 
 	for _, n := range p.selectedLocked() {
-		o := b.mu.store.Get(n.GetNamespace(), n.GetName())
+		o := b.mu.store.Of(n)
 		if (o == nil || !other.selector.Empty() && !other.selector.Match(o)) && atMost(n, b.mu.rv) {
 			return true // it was deleted, or left the selection, since
 		}

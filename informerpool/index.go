@@ -148,7 +148,7 @@ func (i *informer) addIndex(name string, f TryIndexFunc) error {
 
 	for n, o := range missing {
 		// An object that was replaced meanwhile is no longer in the store.
-		if i.mu.store.Get(o.GetNamespace(), o.GetName()) == o {
+		if i.mu.store.Of(o) == o {
 			x.Add(o, values[n])
 		}
 	}

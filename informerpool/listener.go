@@ -163,7 +163,7 @@ func (ln *listener) catchUpLocked(s *store.Store) {
 	}
 	known, now := make(map[*Object]struct{}, len(was)), s.Sight.Next()
 	for _, old := range was {
-		o := s.Get(old.GetNamespace(), old.GetName())
+		o := s.Of(old)
 		switch {
 		case o == nil || !ln.filter.Empty() && !ln.filter.Match(o):
 			gone := delta.Vanished(old)

@@ -80,7 +80,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 		return l.nonsense()
 	}
 	l.accepted++
-	l.refused.Forget(store.NameOf(o))
+	l.refused.Forget(store.ViewOf(o))
 	if frame == wire.Deleted {
 		l.drop(o)
 		return nil
@@ -122,7 +122,7 @@ func (l *listing) refusal() error {
 // the store needs no lock.
 func (l *listing) take(o *Object) error {
 	r := l.reflector
-	if earlier := r.informer.mu.staged.Get(o.GetNamespace(), o.GetName()); earlier != nil {
+	if earlier := r.informer.mu.staged.Of(o); earlier != nil {
 		if ordering.Newer(o, earlier) { // it changed while the list was streamed
 			return l.stage(earlier, o)
 		}
@@ -130,7 +130,7 @@ func (l *listing) take(o *Object) error {
 		return nil
 	}
 
-	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
+	old := r.informer.mu.store.Of(o)
 	_, seen := l.seen[old]
 	switch {
 	case old == nil:
@@ -169,7 +169,7 @@ func (l *listing) pass(o *Object, err error) error {
 		return err
 	}
 	l.cramped = err
-	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
+	old := r.informer.mu.store.Of(o)
 	if old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
 		l.seen[old] = struct{}{}
 	} else {
@@ -181,10 +181,10 @@ func (l *listing) pass(o *Object, err error) error {
 // drop removes an object that was deleted while the list was streamed.
 func (l *listing) drop(final *Object) {
 	r := l.reflector
-	if o := r.informer.mu.staged.Get(final.GetNamespace(), final.GetName()); o != nil && !ordering.Older(final, o) {
+	if o := r.informer.mu.staged.Of(final); o != nil && !ordering.Older(final, o) {
 		r.informer.unstage(o)
 	}
-	old := r.informer.mu.store.Get(final.GetNamespace(), final.GetName())
+	old := r.informer.mu.store.Of(final)
 	if old != nil && !ordering.Older(final, old) {
 		delete(l.seen, old)
 	}

@@ -156,7 +156,7 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 	}
 	if i.mu.store.Count <= r.informer.mu.store.Count+r.informer.mu.staged.Count {
 		for shown := range i.mu.store.All() {
-			if listed := l.shows(store.NameOf(shown)); contradicts(listed, shown) {
+			if listed := l.shows(store.ViewOf(shown)); contradicts(listed, shown) {
 				return proof(listed, shown)
 			}
 		}
@@ -165,7 +165,7 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 
 	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)),
 		slices.Collect(r.informer.mu.staged.All())) {
-		if shown := i.mu.store.Get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
+		if shown := i.mu.store.Of(listed); contradicts(listed, shown) {
 			return proof(listed, shown)
 		}
 	}

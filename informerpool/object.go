@@ -96,7 +96,7 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
-	if store.NameOf(changed) != store.NameOf(o) || changed.GetUID() != o.GetUID() ||
+	if store.ViewOf(changed) != store.ViewOf(o) || changed.GetUID() != o.GetUID() ||
 		changed.GetResourceVersion() != o.GetResourceVersion() {
 		return nil, &wire.FieldError{Field: "transform", Reason: "changed the object's identity"}
 	}

@@ -135,7 +135,7 @@ func (r *reflector) checkBytes(old, o *Object) error {
 // checkRoom is checkBytes for an object of a stream, and also checks the number
 // of objects.
 func (r *reflector) checkRoom(o *Object) error {
-	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
+	old := r.informer.mu.store.Of(o)
 	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.Count >= limit {
 		return fmt.Errorf("%s: more than %d objects: %w", r.informer.key, limit, ErrBudget)
 	}

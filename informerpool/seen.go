@@ -100,7 +100,7 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 	ask := false
 	if l.gone() == nil && len(i.mu.listeners) > 0 {
 		for _, o := range objects {
-			s := i.mu.seen.objects[store.NameOf(o)]
+			s := i.mu.seen.objects[store.ViewOf(o)]
 			again := s != nil && s.Object == o && !i.mu.synced // reads may repeat as fast as they like
 			if !again && selected.Match(o) {
 				ask = i.noteSeenLocked(o) || ask
@@ -347,7 +347,7 @@ func (ln *listener) selects(o *Object) bool {
 // reachesSeenLocked reports whether a state that the stream shows is no earlier
 // than the object that was seen under its name.
 func (i *informer) reachesSeenLocked(o *Object) bool {
-	s := i.mu.seen.objects[store.NameOf(o)]
+	s := i.mu.seen.objects[store.ViewOf(o)]
 	return s != nil && passes(o, s.Object)
 }
 

@@ -62,7 +62,10 @@ func (s *Store) Get(namespace, name string) *packed.Object {
 	return nil
 }
 
-// Put stores o in place of old, the object that get returns for its name, which
+// Of returns the stored object with o's name, or nil.
+func (s *Store) Of(o *packed.Object) *packed.Object { return s.Get(o.GetNamespace(), packed.NameOf(o)) }
+
+// Put stores o in place of old, the object that Of returns for it, which
 // may be nil. values are o's values by index.
 func (s *Store) Put(old, o *packed.Object, values map[*Index]Computed) {
 	s.unlist(old)
@@ -161,6 +164,12 @@ func (s *Store) Scope() Scope {
 	}
 
 	return ScopeUnknown
+}
+
+// ViewOf is NameOf without a copy, to look something up: it must not be kept,
+// since it keeps the object alive.
+func ViewOf(o *packed.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: packed.NameOf(o)}
 }
 
 // NameOf returns the name under which an object is stored.
