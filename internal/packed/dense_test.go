@@ -95,6 +95,19 @@ func TestSequencesOfEverySizeComeBack(t *testing.T) {
 	}
 }
 
+// TestBeginningOfABlockThatIsCutOffIsRefused: what is read behind the end is
+// not taken for labels.
+func TestBeginningOfABlockThatIsCutOffIsRefused(t *testing.T) {
+	d := testDictionary([]byte("a dictionary without any digits"))
+	src := []byte("0918273645546372819009182736455463728190")[:30]
+	block := d.encode(nil, src)
+	got := make([]byte, len(src))
+	require.True(t, d.decode(got, block, len(src)/2))
+	for n := range len(block) / 3 {
+		require.False(t, d.decode(got, block[:n], len(src)/2), n)
+	}
+}
+
 func TestNumbersOfEverySizeComeBack(t *testing.T) {
 	var counts [2 * numbers]uint32
 	counts[1] = 1 << 20 // unequal codes

@@ -40,6 +40,7 @@ func TestNamesAgreeWithAMap(t *testing.T) {
 				require.Same(t, want[name], n.get(name), name)
 			}
 			require.LessOrEqual(t, len(n.slots), max(4*n.count*8/7, fullMax))
+			require.True(t, len(n.slots) <= fullMax || n.count*8 <= len(n.slots)*7, "searches end soon")
 		}
 		for phase := range 6 {
 			for step := range 3*most + 10 {
