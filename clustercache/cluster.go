@@ -158,9 +158,6 @@ var _ connection.Hooks = (*cluster)(nil)
 // Wanted reports whether the cluster is pinned or has a want.
 func (c *cluster) Wanted() bool { return c.pinned.Load() || c.wants.Any() }
 
-// Watched reports whether the cluster has a want.
-func (c *cluster) Watched() bool { return c.wants.Any() }
-
 // Unlisted reports whether only the resolver's list could keep the cluster, and
 // does not contain it.
 func (c *cluster) Unlisted() bool { return c.unlisted.Load() && !c.pinned.Load() }

@@ -21,9 +21,12 @@ import (
 )
 
 const (
-	maxResponseHeader   = 256 << 10
-	maxIdlePerHost      = 8
-	idleTimeout         = 90 * time.Second
+	maxResponseHeader = 256 << 10
+	maxIdlePerHost    = 8
+	idleTimeout       = 90 * time.Second
+	// writesIdleTimeout is idleTimeout where a mux has the requests that are
+	// sent all the time, and a connection of net/http only serves bursts.
+	writesIdleTimeout   = 30 * time.Second
 	tlsHandshakeTimeout = 10 * time.Second
 	// A dead peer is detected after pingAfter + pingTimeout of silence. The sum
 	// must not exceed 45 s.

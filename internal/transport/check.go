@@ -37,9 +37,7 @@ var errTries = fmt.Errorf("%w on each of %d connections", io.EOF, maxTries)
 type checkKey struct{}
 
 // WithConnCheck returns a context whose requests are checked just before they
-// are sent, and again each time net/http resends them. Watches over HTTP/2 are
-// not checked: their transport never picks up idle connections that served
-// other requests.
+// are sent, and again each time they are resent.
 func WithConnCheck(ctx context.Context, check ConnCheck) context.Context {
 	return context.WithValue(ctx, checkKey{}, check)
 }
@@ -80,7 +78,7 @@ func (p *passage) got(info httptrace.GotConnInfo) {
 	if p.check == nil {
 		return
 	}
-	c, multiplexed := connOf(info)
+	c, multiplexed := connOf(info.Conn)
 	var over net.Conn
 	if c != nil {
 		over = c.Conn

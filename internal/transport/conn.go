@@ -6,7 +6,6 @@ package transport
 import (
 	"crypto/tls"
 	"net"
-	"net/http/httptrace"
 )
 
 // conn is a connection of one lane. Cutting it cuts all streams on it, at no
@@ -29,9 +28,8 @@ func (c *conn) Close() error {
 // blocks.
 func (c *conn) cut(error) { _ = c.Conn.Close() }
 
-// connOf finds our connection below the layers of TLS that net/http put on it.
-func connOf(info httptrace.GotConnInfo) (c *conn, multiplexed bool) {
-	under := info.Conn
+// connOf finds our connection below the layers of TLS on it.
+func connOf(under net.Conn) (c *conn, multiplexed bool) {
 	for {
 		switch layer := under.(type) {
 		case *conn:

@@ -29,8 +29,8 @@
 //	          2. exchange: send on that lane  ─────┘
 //	                            │
 //	      ┌─────────────────────┼─────────────────────┐
-//	   watches            config's own              lanes
-//	 over HTTP/2         round trippers         all the rest
+//	     mux              config's own              lanes
+//	GETs, over HTTP/2    round trippers         all the rest
 //	      │                     └─ throughLane ───────┤
 //	 h2.Transport                              http.Transport
 //	      └─────────────────────┬─────────────────────┘
@@ -44,8 +44,12 @@
 //	generation     one access, in use or a Candidate's
 //	├─ lanes       an http.Transport each, with one HTTP/2 connection
 //	│  └─ dialing  one request makes that connection; others wait for it
-//	├─ watches     an h2.Transport
+//	├─ mux         an h2.Transport; nil where only net/http will do
 //	└─ cuts        the connections and calls that end with the generation
+//
+// At rest there is one connection: watches, lists, reads of objects, probes and
+// identity queries share it. A write opens a lane, whose connection is closed
+// after 30 s without a request.
 //
 // A generation is retired when the next one takes its place. It then admits
 // nothing more, requests that wait in it enter the next one, and it ends with

@@ -24,7 +24,7 @@ type generation struct {
 	*access
 
 	onEnd     func(*generation) // called once, outside the lock, when the generation has ended
-	watches   *watches          // nil if watches use the lanes, as other requests do
+	mux       *mux              // nil if all requests use the lanes
 	rejected  atomic.Bool       // the cluster rejected our credentials
 	adopted   atomic.Bool       // in use, now or earlier: no longer a candidate
 	answered  atomic.Int64      // for a candidate, the same as Transport.life
@@ -69,7 +69,7 @@ func (g *generation) endWatches() {
 	g.unwatched.Store(true)
 	var watches []cutter
 	for c := range g.cuts {
-		if g.carriesWatches(c) {
+		if call, ok := c.(*call); ok && call.watch {
 			watches = append(watches, c)
 			delete(g.cuts, c)
 		}
@@ -77,22 +77,12 @@ func (g *generation) endWatches() {
 
 	g.mu.Unlock()
 
+	if g.mux != nil {
+		g.mux.transport.EndWatches()
+	}
 	for _, c := range watches {
 		c.cut(ErrSuperseded)
 	}
-}
-
-func (g *generation) carriesWatches(c cutter) bool {
-	switch c := c.(type) {
-	case *watches:
-		return true
-	case *conn:
-		return g.watches != nil && c.l == &g.watches.lane
-	case *call:
-		return c.watch
-	}
-
-	return false
 }
 
 // end cuts everything that runs on the generation. Only the first cause counts.
@@ -141,8 +131,8 @@ func (g *generation) retire() {
 		g.end(ErrSuperseded)
 		return
 	}
-	if g.watches != nil {
-		g.watches.transport.Retire()
+	if g.mux != nil {
+		g.mux.transport.Retire()
 	}
 	for _, l := range lanes {
 		l.transport.CloseIdleConnections()

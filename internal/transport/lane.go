@@ -68,6 +68,14 @@ func (g *generation) enter(ctx context.Context) (admission, error) {
 	}
 }
 
+// enterGet is like enter, for a request that a mux can send.
+func (g *generation) enterGet(ctx context.Context) (admission, error) {
+	if g.mux.multiplexed() {
+		return g.mux.enter()
+	}
+	return g.enter(ctx)
+}
+
 // tryEnter admits the request, or returns the dialing to wait for.
 func (g *generation) tryEnter() (_ admission, wait *dialing, err error) {
 	g.mu.Lock()
@@ -121,6 +129,12 @@ func (g *generation) laneLocked() *lane {
 func (g *generation) newLane() *lane {
 	l := &lane{g: g}
 	l.transport = g.newTransport(l.dial)
+	switch {
+	case g.mux.multiplexed():
+		l.transport.IdleConnTimeout = writesIdleTimeout
+	case g.mux != nil:
+		l.transport.DialTLSContext = l.dialTLS
+	}
 	return l
 }
 
@@ -171,7 +185,7 @@ func (a admission) connected(info httptrace.GotConnInfo) {
 	if a.dialing == nil {
 		return
 	}
-	c, multiplexed := connOf(info)
+	c, multiplexed := connOf(info.Conn)
 	g := a.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -207,12 +221,12 @@ func (a admission) finishLocked(err error) {
 }
 
 // ended returns the cause if requests on the lane have been ended, or else nil.
-// Watches, and what shares their connections, may be ended before the rest.
+// Watches may be ended before the rest.
 func (l *lane) ended(watch bool) error {
 	if cause := l.g.ended(); cause != nil {
 		return cause
 	}
-	if (watch || l.transport == nil) && l.g.unwatched.Load() {
+	if watch && l.g.unwatched.Load() {
 		return ErrSuperseded
 	}
 	return nil
@@ -240,11 +254,15 @@ func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, err
 	ctx, release := l.g.bind(ctx, false)
 	defer release()
 
-	return l.connect(ctx, network, address)
+	c, err := l.connect(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // connect makes a connection that the end of the generation cuts.
-func (l *lane) connect(ctx context.Context, network, address string) (net.Conn, error) {
+func (l *lane) connect(ctx context.Context, network, address string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dial.Timeout) // net/http sets no deadline
 	defer cancel()
 

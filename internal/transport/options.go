@@ -43,6 +43,10 @@ type Options struct {
 	// dialed. Its errors are shown to users unchanged. A rest.Config's own
 	// Dial takes precedence. Default: [Dial].
 	Dial DialFunc
+	// NetHTTP has all requests sent by net/http. Otherwise GET requests, watches
+	// among them, share HTTP/2 connections of package h2, where the server has
+	// HTTP/2 and the config uses neither a proxy nor round trippers of its own.
+	NetHTTP bool
 	// UserAgent is sent if neither the request nor the rest.Config specifies
 	// one. Default "fleetcache".
 	UserAgent string

@@ -13,11 +13,10 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 
 	"k8s.io/client-go/rest"
-
-	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
 // Fingerprint is the SHA-256 of a certificate.
@@ -80,7 +79,7 @@ func (t *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, er
 // *Error. If its class comes from the response, the Proof is filled in, too.
 func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
 	return c.t.ask(ctx, path, func(ctx context.Context) (admission, error) {
-		a, err := c.g.enter(ctx)
+		a, err := c.g.enterGet(ctx)
 		if errors.Is(err, errGone) {
 			err = cmp.Or(c.g.ended(), error(ErrSuperseded))
 		}
@@ -136,67 +135,35 @@ func (c *Candidate) Close() {
 // bucket, so that a busy cluster does not look like a dead one. The error, if
 // any, is a *Error.
 func (t *Transport) Probe(ctx context.Context, path string) (Proof, error) {
-	return t.ask(ctx, path, t.enter)
+	return t.ask(ctx, path, t.enterGet)
 }
 
-// ProbeAside is like Probe, but does not wait for a connection that another
-// request is making.
+// ProbeAside is like Probe, but over net/http it does not wait for a connection
+// that another request is making.
 func (t *Transport) ProbeAside(ctx context.Context, path string) (Proof, error) {
-	return t.ask(ctx, path, func(context.Context) (admission, error) { return t.enterProof(false) })
+	return t.ask(ctx, path, t.enterAside)
 }
 
-// ProbeAnew is like ProbeAside, but uses a new connection.
+// ProbeOver is like ProbeAside, but uses the connection that Options.Dial
+// returned as over if that is a shared one, and has room for the request.
+func (t *Transport) ProbeOver(ctx context.Context, path string, over net.Conn) (Proof, error) {
+	return t.askOver(ctx, path, over, t.enterAside)
+}
+
+// ProbeAnew is like ProbeAside, but uses a new connection of net/http.
 func (t *Transport) ProbeAnew(ctx context.Context, path string) (Proof, error) {
-	return t.ask(ctx, path, func(context.Context) (admission, error) { return t.enterProof(true) })
+	return t.ask(ctx, path, func(context.Context) (admission, error) {
+		return t.enterBy(func(g *generation) (admission, error) { return g.enterProof(true) })
+	})
 }
 
-func (t *Transport) enterProof(anew bool) (admission, error) {
-	return t.enterBy(func(g *generation) (admission, error) { return g.enterProof(anew) })
-}
-
-// Warm makes the connection that watches will use, if there is none yet and
-// watches have connections of their own. It sends no request. If the access is
-// replaced meanwhile, Warm goes on with the new one.
-func (t *Transport) Warm(ctx context.Context) error {
-	for {
-		g, err := t.live()
-		if err != nil {
-			return t.failed("connect", nil, err)
+func (t *Transport) enterAside(context.Context) (admission, error) {
+	return t.enterBy(func(g *generation) (admission, error) {
+		if g.mux.multiplexed() {
+			return g.mux.enter()
 		}
-		if err = t.warm(ctx, g); err == nil || ctx.Err() != nil || !g.replaced() {
-			return err
-		}
-	}
-}
-
-// Warm is like Transport.Warm, for the candidate's access.
-func (c *Candidate) Warm(ctx context.Context) error { return c.t.warm(ctx, c.g) }
-
-func (t *Transport) warm(ctx context.Context, g *generation) error {
-	w := g.watches
-	if !w.multiplexed() || w.transport.Connections() > 0 {
-		return nil
-	}
-	if !t.begin() {
-		return t.failed("connect", nil, ErrClosed)
-	}
-	defer t.running.Done()
-
-	err := w.transport.Connect(ctx, g.rewrite(t.base))
-	switch {
-	case err == nil:
-	case errors.Is(err, h2.ErrNotHTTP2):
-		w.plain.Store(true)
-	default:
-		if cause := w.lane.ended(true); cause != nil {
-			err = cause
-		} else if ctx.Err() != nil {
-			err = contextError(ctx, ctx.Err())
-		}
-		return t.failed("connect", g, err)
-	}
-
-	return nil
+		return g.enterProof(false)
+	})
 }
 
 // probingKey marks the contexts of the single GETs in this file.
@@ -208,7 +175,13 @@ func Probing(ctx context.Context) bool { return ctx.Value(probingKey{}) != nil }
 
 // ask sends one GET and judges the response.
 func (t *Transport) ask(ctx context.Context, path string, enter entrance) (Proof, error) {
-	ctx = context.WithValue(ctx, probingKey{}, true)
+	return t.askOver(ctx, path, nil, enter)
+}
+
+// askOver is like ask, but prefers a connection. Other requests may be waiting
+// for the response, so the request does not wait behind them for a stream.
+func (t *Transport) askOver(ctx context.Context, path string, over net.Conn, enter entrance) (Proof, error) {
+	ctx = prefer(context.WithValue(ctx, probingKey{}, true), over)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.URL()+path, nil)
 	if err != nil {
 		return Proof{}, &Error{

@@ -235,9 +235,6 @@ func (r *rotations) use(random *rand.Rand, a accessed) {
 	if random.IntN(3) == 0 {
 		ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Millisecond)
 		defer cancel()
-		if random.IntN(2) == 0 {
-			_ = c.Warm(ctx)
-		}
 		_, _ = c.Get(ctx, r.path(""))
 	}
 	if random.IntN(10) == 0 {
@@ -246,6 +243,19 @@ func (r *rotations) use(random *rand.Rand, a accessed) {
 	}
 	require.NoError(r.t, c.Use())
 	r.inUse(revision)
+}
+
+// over probes over one connection of any age.
+func (r *rotations) over(ctx context.Context, path string) (Proof, error) {
+	var over net.Conn
+	ctx = WithConnCheck(ctx, func(_ context.Context, c net.Conn) error {
+		over = c
+		return nil
+	})
+	if proof, err := r.s.ProbeAside(ctx, path); err != nil {
+		return proof, err
+	}
+	return r.s.ProbeOver(ctx, r.path(""), over)
 }
 
 // inUse records that an access is in use.
@@ -289,7 +299,7 @@ func (r *rotations) agree(random *rand.Rand) {
 	}
 	time.Sleep(time.Second) // requests that began before may still fail and fail those that wait for their connection
 	for _, send := range []func(context.Context) error{
-		r.read(""), r.write(true), r.write(false), r.watch(0), r.probe(r.s.ProbeStreams), r.probe(r.s.ProbeAnew),
+		r.read(""), r.write(true), r.write(false), r.watch(0), r.probe(r.s.ProbeAside), r.probe(r.s.ProbeAnew),
 	} {
 		require.NoError(r.t, send(r.t.Context()), "seed %d", r.seed)
 	}
@@ -333,8 +343,7 @@ func (r *rotations) request(random *rand.Rand) {
 		r.read(""), r.read("?slow"), r.read("?goaway"),
 		r.write(true), r.write(false),
 		r.watch(time.Duration(random.IntN(100)) * time.Millisecond),
-		r.probe(r.s.Probe), r.probe(r.s.ProbeAside), r.probe(r.s.ProbeAnew), r.probe(r.s.ProbeStreams),
-		r.s.Warm,
+		r.probe(r.s.Probe), r.probe(r.s.ProbeAside), r.probe(r.s.ProbeAnew), r.probe(r.over),
 	}
 	err := sends[random.IntN(len(sends))](ctx)
 	if err == nil {

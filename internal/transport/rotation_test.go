@@ -80,7 +80,7 @@ func TestHazardRotatedAuthorityFailsARequestUnderWay(t *testing.T) {
 				dialing, release := make(chan struct{}), make(chan struct{})
 				var dials, forStreams atomic.Int32
 				s := connect(t, Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-					if ForStreams(ctx) {
+					if ForShared(ctx) {
 						forStreams.Add(1)
 					}
 					if dials.Add(1) == 1 {
@@ -183,7 +183,7 @@ func TestHazardRetiredAccessAdmitsRequests(t *testing.T) {
 	require.ErrorIs(t, err, errGone)
 	_, err = old.enterProof(false)
 	require.ErrorIs(t, err, errGone)
-	_, err = old.watches.enter()
+	_, err = old.mux.enter()
 	require.ErrorIs(t, err, errGone)
 	_, _, err = fetch(t.Context(), s, "/api")
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestHazardProbeOfStreamsFailsWithoutHTTP2(t *testing.T) {
 		srv := serve(t, http2, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 		s := connect(t, Options{}, srv.config("one"))
 		for _, revision := range []string{"second", "third"} {
-			proof, err := s.ProbeStreams(t.Context(), "/version")
+			proof, err := s.ProbeAside(t.Context(), "/version")
 			require.NoError(t, err)
 			require.Equal(t, "{}", string(proof.Body))
 			require.NoError(t, s.Swap(srv.config("two"), revision))

@@ -47,12 +47,14 @@ func (t *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, e
 	defer t.running.Done()
 
 	watch, enter := isWatch(req), t.enter
+	if req.Method == http.MethodGet && h2.Check(req) == nil {
+		enter = t.enterGet
+	}
 	if watch {
 		// The protocol must not decide whether a watch with a body is sent.
 		if err := h2.Check(req); err != nil {
 			return nil, t.fail(req, Refused, &trusted{err: err})
 		}
-		enter = t.enterWatch
 	} else if err := t.throttle(ctx); err != nil {
 		return nil, t.failure(req, nil, err)
 	}
@@ -65,8 +67,8 @@ func (t *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, e
 }
 
 // dispatch admits req and sends it. If it could not be sent, dispatch admits it
-// once more where there is another way: a generation whose watches turned out
-// not to have HTTP/2, or one whose access was replaced.
+// once more where there is another way: a generation that turned out not to have
+// HTTP/2, one whose access was replaced, or net/http.
 func (t *Transport) dispatch(req *http.Request, enter entrance) (admission, *http.Response, error) {
 	for next := req; ; {
 		a, err := enter(req.Context())
@@ -74,8 +76,11 @@ func (t *Transport) dispatch(req *http.Request, enter entrance) (admission, *htt
 			return a, nil, t.failure(req, nil, err)
 		}
 		resp, err := t.exchange(next, a)
-		if unsent(err) {
-			continue // only watches and probes get here, which have no body
+		if a.transport == nil && sendable(next, err) {
+			if unsupported(next, err) {
+				enter = t.enter
+			}
+			continue // it has no body
 		}
 		if again := outdated(req, a, err); again != nil {
 			next = again
@@ -121,15 +126,9 @@ func (t *Transport) enter(ctx context.Context) (admission, error) {
 	return t.enterBy(func(g *generation) (admission, error) { return g.enter(ctx) })
 }
 
-// enterWatch is like enter, but uses the connections for watches, if there are
-// any.
-func (t *Transport) enterWatch(ctx context.Context) (admission, error) {
-	return t.enterBy(func(g *generation) (admission, error) {
-		if g.watches.multiplexed() {
-			return g.watches.enter()
-		}
-		return g.enter(ctx)
-	})
+// enterGet is like enter, for a request that a mux can send.
+func (t *Transport) enterGet(ctx context.Context) (admission, error) {
+	return t.enterBy(func(g *generation) (admission, error) { return g.enterGet(ctx) })
 }
 
 // enterBy admits a request to the current generation. If a generation ends
@@ -149,7 +148,7 @@ func (t *Transport) enterBy(enter func(*generation) (admission, error)) (admissi
 
 // exchange sends req with its admission and returns the response unchanged. If
 // it fails, it releases the admission, and returns a *Error or, if nothing of
-// req was sent and there is another way, an error for which unsent is true.
+// req was sent and there is another way, an error for which sendable is true.
 func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, error) {
 	asked := time.Now()
 	resp, err := t.send(req, a)
@@ -162,7 +161,7 @@ func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, er
 		return resp, nil
 	}
 
-	if unsent(err) {
+	if a.transport == nil && sendable(req, err) {
 		a.release()
 		return nil, err
 	}
@@ -198,7 +197,7 @@ func (t *Transport) sendWith(ctx context.Context, req *http.Request, a admission
 			return nil, err
 		}
 		if a.transport == nil {
-			return a.g.watches.roundTrip(out)
+			return a.g.mux.roundTrip(out)
 		}
 		resp, err := a.transport.RoundTrip(out)
 		t.panicked(err)

@@ -358,28 +358,47 @@ func TestHazardDialWithoutDeadlineNeverEnds(t *testing.T) {
 
 // TestHazardReplacedAccessHoldsRequestsThatWaitForItsDial: they have sent
 // nothing, so they need not wait until an address that is no longer right times
-// out.
+// out. Over net/http, the one that makes the connection does.
 func TestHazardReplacedAccessHoldsRequestsThatWaitForItsDial(t *testing.T) {
-	bubbles(t, func(t *testing.T, http2 bool) {
-		n := newMemnet(t, http2, hangOrStream)
-		old := n.config()
-		old.Host, old.Dial = "https://old.example", blocked
-		s := connect(t, Options{Dial: n.dial}, old)
-		start := time.Now()
-		results := make(chan error, 2)
-		for range 2 {
-			go func() {
-				_, _, err := fetch(t.Context(), s, "/version")
-				results <- err
-			}()
-		}
-		synctest.Wait()
-		require.NoError(t, s.Swap(n.config(), "second"))
-		require.NoError(t, <-results)
-		require.Zero(t, time.Since(start))
-		requireClass(t, Timeout, <-results)
-		require.Zero(t, generations(s)-1, "the replaced one has ended")
+	t.Run("own", func(t *testing.T) {
+		bubbles(t, func(t *testing.T, http2 bool) {
+			n := newMemnet(t, http2, hangOrStream)
+			results, start := replacedWhileDialing(t, n, Options{Dial: n.dial})
+			require.NoError(t, <-results)
+			require.NoError(t, <-results)
+			require.Zero(t, time.Since(start))
+		})
 	})
+	t.Run("net/http", func(t *testing.T) {
+		bubbles(t, func(t *testing.T, http2 bool) {
+			n := newMemnet(t, http2, hangOrStream)
+			results, start := replacedWhileDialing(t, n, Options{Dial: n.dial, NetHTTP: true})
+			require.NoError(t, <-results)
+			require.Zero(t, time.Since(start))
+			requireClass(t, Timeout, <-results)
+		})
+	})
+}
+
+// replacedWhileDialing returns the results of two requests that waited for a
+// dial when their access was replaced, at start.
+func replacedWhileDialing(t *testing.T, n *memnet, opts Options) (results chan error, start time.Time) {
+	t.Helper()
+	old := n.config()
+	old.Host, old.Dial = "https://old.example", blocked
+	s := connect(t, opts, old)
+	start, results = time.Now(), make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, _, err := fetch(t.Context(), s, "/version")
+			results <- err
+		}()
+	}
+	synctest.Wait()
+	require.NoError(t, s.Swap(n.config(), "second"))
+	t.Cleanup(func() { require.Zero(t, generations(s)-1, "the replaced one has ended") })
+
+	return results, start
 }
 
 // TestHazardReplacedAccessHoldsWatchesThatWaitForItsDial: watches, and what
@@ -394,10 +413,9 @@ func TestHazardReplacedAccessHoldsWatchesThatWaitForItsDial(t *testing.T) {
 			return err
 		},
 		"probe": func(ctx context.Context, s *Transport) error {
-			_, err := s.ProbeStreams(ctx, "/version")
+			_, err := s.ProbeAside(ctx, "/version")
 			return err
 		},
-		"warm": func(ctx context.Context, s *Transport) error { return s.Warm(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubbles(t, func(t *testing.T, http2 bool) {
@@ -422,15 +440,19 @@ func TestHazardReplacedAccessHoldsWatchesThatWaitForItsDial(t *testing.T) {
 	}
 }
 
-// TestHazardCutStreamsIsMistakenForAnUnknownFailure: what shares the
-// connections of the watches that it cuts fails as they do.
+// TestHazardCutStreamsIsMistakenForAnUnknownFailure: a watch that waits for its
+// headers fails as those do that have them. What shares their connection goes
+// on.
 func TestHazardCutStreamsIsMistakenForAnUnknownFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemnet(t, true, hangOrStream)
 		s := connect(t, Options{Dial: n.dial}, n.config())
 		results := make(chan error, 2)
 		go func() {
-			_, err := s.ProbeStreams(t.Context(), "/hang")
+			resp, err := get(t.Context(), s, "/api/v1/pods?watch=1")
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+			}
 			results <- err
 		}()
 		go func() {
@@ -439,7 +461,9 @@ func TestHazardCutStreamsIsMistakenForAnUnknownFailure(t *testing.T) {
 		}()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { _, _, _ = fetch(ctx, s, "/hang") }() // keeps the access
+		others := make(chan error, 2)
+		go func() { others <- second(s.ProbeAside(ctx, "/hang")) }()
+		go func() { others <- second(get(ctx, s, "/hang")) }()
 
 		synctest.Wait()
 		require.NoError(t, s.Swap(n.config(), "second"))
@@ -449,5 +473,12 @@ func TestHazardCutStreamsIsMistakenForAnUnknownFailure(t *testing.T) {
 			requireClass(t, Cut, err)
 			require.ErrorIs(t, err, ErrSuperseded)
 		}
+		synctest.Wait()
+		require.Empty(t, others)
+		cancel()
+		for range 2 {
+			requireClass(t, Canceled, <-others)
+		}
+		require.EqualValues(t, 1, n.dials.Load())
 	})
 }

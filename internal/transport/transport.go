@@ -284,8 +284,8 @@ func (t *Transport) live() (*generation, error) {
 // ends.
 func (t *Transport) generationLocked(a *access) *generation {
 	g := newGeneration(a, t.remove)
-	if g.watches = newWatches(t, g); g.watches != nil {
-		g.cuts[g.watches] = struct{}{}
+	if g.mux = newMux(t, g); g.mux != nil {
+		g.cuts[g.mux] = struct{}{}
 		t.running.Add(1) // until the generation ends; Close ends it before waiting
 	}
 	t.gens[g] = struct{}{}

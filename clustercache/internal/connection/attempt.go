@@ -100,7 +100,7 @@ type getter func(ctx context.Context, path string) (transport.Proof, error)
 // probe queries the server's health.
 func (a *attempt) probe() message {
 	began := time.Now()
-	_, err := a.c.alive(a.ctx, a.c.transport.ProbeAside, a.start.path)
+	_, err := a.c.alive(a.ctx, a.c.probeAside, a.start.path)
 	a.c.cfg.Metrics.Probed(began, err)
 	if err != nil {
 		return failure(a.start.revision, err)

@@ -66,10 +66,8 @@ type Metrics interface {
 // are called while a message is handled, one at a time. They must not block,
 // and may post messages.
 type Hooks interface {
-	// Wanted reports whether the cluster has to stay known. Watched reports
-	// whether watches need the connection.
+	// Wanted reports whether the cluster has to stay known.
 	Wanted() bool
-	Watched() bool
 	// Unlisted reports whether the list that made the cluster known no longer
 	// contains it, and nothing else keeps the cluster.
 	Unlisted() bool

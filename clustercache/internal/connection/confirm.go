@@ -14,10 +14,10 @@ import (
 var errMisled = fmt.Errorf("%w: another cluster answers on the connection of the watch", ErrNotConnected)
 
 // confirm returns an error if another cluster answers on a connection that
-// watches use. The proof that let a watch begin may have come over another
-// connection, and one address can lead different connections to different
-// clusters. So each new connection is queried once itself, before the results
-// of its first watches are believed.
+// watches use. The proof that let a watch begin preceded it, and may have come
+// over another connection, and one address can lead different connections to
+// different clusters. So each new connection is queried once itself after it
+// has answered a watch, before the results of its first watches are believed.
 func (p *prover) confirm(ctx context.Context, v *View) error {
 	if presumed(v.UID) {
 		return nil
@@ -56,22 +56,23 @@ func (p *prover) askStreams(q *question, v *View) {
 	asked := maps.Clone(p.mu.streams)
 	p.mu.Unlock()
 
-	uid, err := p.c.askUID(ctx, p.c.transport.ProbeStreams)
-	if err == nil && uid != v.UID {
-		// Only that connection is blamed, until a proof shows more: where an
-		// address leads to different clusters by turns, a verdict on the
-		// cluster would start a new epoch each time.
-		q.err = errMisled
-		for k := range asked {
+	for k := range asked {
+		uid, err := p.c.askUID(ctx, p.overOne(k))
+		if err == nil && uid != v.UID {
+			// Only that connection is blamed, until a proof shows more: where an
+			// address leads to different clusters by turns, a verdict on the
+			// cluster would start a new epoch each time.
+			q.err = errMisled
 			_ = k.Close()
+		}
+		if err != nil {
+			delete(asked, k)
 		}
 	}
 
 	p.mu.Lock()
-	if err == nil {
-		for k := range asked {
-			delete(p.mu.streams, k)
-		}
+	for k := range asked {
+		delete(p.mu.streams, k)
 	}
 	p.mu.confirming = nil
 	close(q.done)

@@ -167,14 +167,14 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	c, revision := a.c, access.Revision()
 	found := &result{access: access, adopted: &atomic.Bool{}}
-	ask, identify := c.transport.ProbeAside, c.transport.ProbeAnew
+	ask, identify := c.probeAside, c.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
 		a.endpoint = endpointOf(config.Host)
 		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.adopted)
 		if !access.Proxied() {
-			// nil means no proxy. With any function, whatever it returns,
-			// watches could not use the transport's own HTTP/2.
+			// nil means no proxy. With any function, whatever it returns, the
+			// transport's own HTTP/2 could not be used.
 			config.Proxy = nil
 		}
 		candidate, err := c.transport.Candidate(config, revision)
@@ -182,10 +182,6 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 			return failure(revision, err)
 		}
 		found.candidate, ask, identify = candidate, candidate.Get, candidate.Get
-		if err := c.warm(ctx, candidate); err != nil {
-			found.drop()
-			return failure(revision, err)
-		}
 	}
 
 	var err error
@@ -251,15 +247,4 @@ func (a *attempt) well(ctx context.Context, ask getter, found *result) (path str
 	}
 
 	return path, err
-}
-
-// warm opens the connection for the watches that wait for the cluster, before
-// the identity query is sent, so that one query proves both connections.
-func (c *Connection) warm(ctx context.Context, candidate *transport.Candidate) error {
-	if !c.hooks.Watched() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
-	defer cancel()
-	return candidate.Warm(ctx)
 }

@@ -30,7 +30,7 @@ func newGuarded(c *Connection, v *View) *http.Client {
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	want := expectation{view: g.view, age: proofSoon, warm: true}
+	want := expectation{view: g.view, age: proofSoon, anew: true}
 	if req.URL.Query().Has("continue") {
 		want.age = proofAge // a page of a list that began with a proof
 	}

@@ -67,8 +67,8 @@ var (
 // some time, but connections made before still lead to the old one.
 //
 //	dial ──► pending ──► query over it, or over a newer connection ──► proven
-//	          ├─ a request that dialed waits here, before its first byte is sent
-//	          ├─ one that was given it by the pool waits here, too
+//	          ├─ a request that is to use it waits here, before its first byte is
+//	          │  sent: in the dial, or when it is given the connection
 //	          └─ another cluster answers ──► closed
 //
 // There is one query at a time, whatever the number of requests that wait for
@@ -123,7 +123,8 @@ type versionQuery struct {
 type expectation struct {
 	view *View
 	age  time.Duration // how old the proof may be
-	warm bool          // watches follow: their connection is made before the query, which then proves it, too
+	// anew means that the proof must be newer than the last end of a watch.
+	anew bool
 }
 
 func (p *prover) init(c *Connection) {
@@ -152,7 +153,7 @@ func (p *prover) prove(ctx context.Context, want expectation) error {
 		return nil
 	}
 	return p.until(ctx, want, func() bool {
-		return p.youngLocked(want.age) && (!want.warm || p.mu.last.number >= p.mu.ended.last) && p.pendingLocked() == 0
+		return p.youngLocked(want.age) && (!want.anew || p.mu.last.number >= p.mu.ended.last) && p.pendingLocked() == 0
 	})
 }
 
@@ -245,7 +246,7 @@ func (p *prover) until(ctx context.Context, want expectation, enough func() bool
 // without a proof, and no watch that ended early. Other reads and writes never
 // continue without a proof.
 func (p *prover) tolerable(err error, want expectation) bool {
-	if transport.Classify(err) != transport.Throttled || !want.warm {
+	if transport.Classify(err) != transport.Throttled || !want.anew {
 		return false
 	}
 	p.mu.Lock()
@@ -254,15 +255,21 @@ func (p *prover) tolerable(err error, want expectation) bool {
 	return p.youngLocked(busyAge) && p.pendingLocked() == 0 && p.mu.last.number >= p.mu.ended.early
 }
 
-// provenLocked records an answer that came over a connection. all means that it
-// also proves every connection made before the query.
-func (p *prover) provenLocked(number uint64, sent time.Time, over net.Conn, all bool) {
+// provenLocked records an answer that came over a connection. It proves that
+// connection, and those made before it. anew means that the connection was made
+// for the query, and so is newer than all those made before the query.
+func (p *prover) provenLocked(number uint64, sent time.Time, over net.Conn, anew bool) {
 	p.mu.last.sent, p.mu.last.number = sent, number
 	if p.mu.version.asked.IsZero() {
 		p.mu.version.asked = sent
 	}
+	k, _ := over.(*provenConn)
+	before := p.mu.open[k] // 0 if it was proven before
+	if anew {
+		before = max(before, number)
+	}
 	for c, made := range p.mu.open {
-		if c == over || (all && made < number) {
+		if c == k || made < before {
 			delete(p.mu.open, c)
 		}
 	}

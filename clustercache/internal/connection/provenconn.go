@@ -26,6 +26,7 @@ type provenConn struct {
 	p       *prover
 	adopted *atomic.Bool // the access it belongs to is in use
 	asking  bool         // made for a query, which decides whether it stays open
+	shared  bool         // GET requests and watches share it
 }
 
 // Close implements net.Conn.
@@ -53,11 +54,12 @@ func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) 
 			p:       p,
 			adopted: adopted,
 			asking:  ctx.Value(proofKey{}) != nil,
+			shared:  transport.ForShared(ctx),
 		}
 		p.mu.Lock()
 		p.mu.seq++
 		p.mu.open[k] = p.mu.seq
-		if transport.ForStreams(ctx) {
+		if k.shared {
 			p.mu.streams[k] = struct{}{}
 		}
 		p.mu.Unlock()
@@ -65,6 +67,8 @@ func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) 
 		switch {
 		case k.asking, !adopted.Load():
 			return k, nil // the query proves the connection that it uses
+		case k.shared:
+			return k, nil // the query needs it; each request waits for its proof
 		case transport.Probing(ctx):
 			p.soon() // a probe waits for no proof, but later users of its connection do
 			return k, nil
@@ -77,6 +81,24 @@ func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) 
 
 		return k, nil
 	}
+}
+
+// probeAside queries path. If that needs a new connection, or finds one that has
+// no proof, an identity query follows.
+func (c *Connection) probeAside(ctx context.Context, path string) (transport.Proof, error) {
+	if ctx.Value(proofKey{}) == nil {
+		ctx = transport.WithConnCheck(ctx, func(_ context.Context, over net.Conn) error {
+			k, _ := over.(*provenConn)
+			c.prover.mu.Lock()
+			_, pending := c.prover.mu.open[k]
+			c.prover.mu.Unlock()
+			if pending {
+				c.prover.soon()
+			}
+			return nil
+		})
+	}
+	return c.transport.ProbeAside(ctx, path)
 }
 
 // soon starts a query that no request waits for. Connections that lead to
@@ -134,9 +156,7 @@ func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	}
 	return p.until(ctx, expectation{view: v, age: proofAge}, func() bool {
 		_, pending := p.mu.open[k]
-		// A query that waits for connections proves this one, too; waiting for
-		// it would be a deadlock.
-		return !pending || (p.mu.flight != nil && p.mu.flight.warming)
+		return !pending
 	})
 }
 

@@ -15,10 +15,9 @@ import (
 
 // question is one identity query.
 type question struct {
-	done    chan struct{}
-	err     error    // set before done is closed
-	warming bool     // connections are being made that the query will prove; protected by the prover's lock
-	over    net.Conn // the connection that it used; only for the goroutine that sends it
+	done chan struct{}
+	err  error    // set before done is closed
+	over net.Conn // the connection that it used; only for the goroutine that sends it
 }
 
 // asked returns a context that marks the requests of a query, and records the
@@ -36,7 +35,7 @@ func (p *prover) askLocked(want expectation) *question {
 	if p.mu.flight != nil {
 		return p.mu.flight
 	}
-	q := &question{done: make(chan struct{}), warming: want.warm}
+	q := &question{done: make(chan struct{})}
 	if !p.c.cfg.Spawn(func() { p.ask(q, want) }) {
 		return nil
 	}
@@ -49,21 +48,14 @@ func (p *prover) ask(q *question, want expectation) {
 	ctx, cancel := context.WithTimeout(p.c.cfg.Context, 2*p.c.cfg.ProbeTimeout)
 	defer cancel()
 
-	if q.warming {
-		_ = p.c.transport.Warm(ctx) // if the server cannot be reached, the query fails, too
-	}
+	multiplexed := p.c.transport.Multiplexed()
 	p.mu.Lock()
-	q.warming = false
-	fresh := p.pendingLocked() > 0
+	over, fresh, anew := p.wayLocked(multiplexed)
 	p.mu.seq++
 	number := p.mu.seq
 	p.mu.Unlock()
 
 	sent := time.Now()
-	over := p.c.transport.ProbeAside
-	if fresh {
-		over = p.c.transport.ProbeAnew
-	}
 	uid, err := p.whoAnswers(asked(ctx, &q.over), over, want.view.UID)
 	switch {
 	case err == nil && uid == want.view.UID:
@@ -87,7 +79,7 @@ func (p *prover) ask(q *question, want expectation) {
 		err = ErrMoved // an attempt found another cluster meanwhile
 	}
 	if err == nil {
-		p.provenLocked(number, sent, q.over, fresh)
+		p.provenLocked(number, sent, q.over, anew)
 	}
 	verdict := p.verdictLocked(err)
 	p.mu.flight, q.err = nil, err
@@ -101,6 +93,36 @@ func (p *prover) ask(q *question, want expectation) {
 	p.schedule(err != nil)
 	if err == nil {
 		p.lookAtVersion(ctx, fresh)
+	}
+}
+
+// wayLocked returns how the next query is sent. fresh means that there are
+// connections without a proof, and anew that the query is sent over a newer one
+// than all of them. If all of them are shared, the query needs no connection of
+// its own: it is sent over the newest of them.
+func (p *prover) wayLocked(multiplexed bool) (ask getter, fresh, anew bool) {
+	t := p.c.transport
+	var newest *provenConn
+	for c, made := range p.mu.open {
+		switch {
+		case !c.adopted.Load():
+		case !c.shared || !multiplexed:
+			return t.ProbeAnew, true, true
+		case newest == nil || made > p.mu.open[newest]:
+			newest = c
+		}
+	}
+
+	if newest == nil {
+		return t.ProbeAside, false, false
+	}
+	return p.overOne(newest), true, false
+}
+
+// overOne returns a getter that prefers one shared connection.
+func (p *prover) overOne(k *provenConn) getter {
+	return func(ctx context.Context, path string) (transport.Proof, error) {
+		return p.c.transport.ProbeOver(ctx, path, k)
 	}
 }
 
@@ -166,7 +188,7 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	wanted := p.mu.version.upgraded && time.Since(p.mu.version.asked) >= proofSoon
 	p.mu.Unlock()
 
-	if version := p.version(ctx, p.c.transport.ProbeAside, known, wanted); version != "" && version != known {
+	if version := p.version(ctx, p.c.probeAside, known, wanted); version != "" && version != known {
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	}
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package h2 is an HTTP/2 client for GET requests whose responses may never
-// end: watches, and the lists beside them.
+// Package h2 is an HTTP/2 client for GET requests, whose responses may never
+// end: watches, and the lists and other reads beside them.
 //
 // It exists to make idle streams cheap. net/http runs a goroutine for every
 // stream and keeps the request, response, headers and pipe buffers for as long

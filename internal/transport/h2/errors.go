@@ -22,6 +22,8 @@ var (
 	// ErrRetired indicates that the Transport was retired. Nothing of the
 	// request has been processed, so it can be sent elsewhere.
 	ErrRetired = errors.New("h2: transport retired")
+	// ErrWatchEnded indicates that EndWatches ended a watch.
+	ErrWatchEnded = errors.New("h2: watch ended")
 	// ErrClosed indicates that the Transport was closed.
 	ErrClosed = errors.New("h2: transport closed")
 	// ErrConnectionLost indicates that the connection of a stream broke. It has

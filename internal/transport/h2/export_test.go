@@ -57,6 +57,6 @@ func Pools(t *Transport) int {
 
 // Queue waits for a place as a request does, until abandon is called.
 func Queue(t *Transport, addr string) (abandon func()) {
-	_, p, place, _ := t.reserve(addr)
+	_, p, place, _ := t.reserve(addr, nil)
 	return func() { t.cancel(p, place) }
 }

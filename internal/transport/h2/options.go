@@ -21,6 +21,13 @@ type Options struct {
 	// for the connection, too. The connection must support write deadlines.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
+	// Check is called with the connection over which a request is about to be
+	// sent, each time it is sent. If Check returns an error, nothing of the
+	// request is sent, and RoundTrip returns that error. Check may block for as
+	// long as ctx, the context of the request, lasts; the request's place on the
+	// connection is taken meanwhile. Default: none.
+	Check func(ctx context.Context, over net.Conn) error
+
 	// PingAfter is how long a connection may be silent before it is pinged.
 	// Default 30 s.
 	PingAfter time.Duration

@@ -91,8 +91,8 @@ func (c *conn) release() {
 
 // open sends a request in a reserved place and returns its stream, which ends
 // with ctx.
-func (c *conn) open(ctx context.Context, fields []hpack.HeaderField) (*stream, error) {
-	s := &stream{c: c, left: unknown}
+func (c *conn) open(ctx context.Context, out request) (*stream, error) {
+	s := &stream{c: c, left: unknown, watch: out.watch}
 	s.cond.L = &c.mu.Mutex
 	// The callback is registered before the connection knows the stream,
 	// because the code that ends the stream has to find the callback. If ctx
@@ -105,7 +105,7 @@ func (c *conn) open(ctx context.Context, fields []hpack.HeaderField) (*stream, e
 		})
 	}
 
-	if err := c.start(s, fields); err != nil {
+	if err := c.start(s, out.fields); err != nil {
 		c.finish(s)
 		return nil, err
 	}
@@ -126,6 +126,8 @@ func (c *conn) start(s *stream, fields []hpack.HeaderField) error {
 		return s.err
 	case c.mu.broken != nil:
 		return fmt.Errorf("%w: %w", ErrUnprocessed, c.mu.broken)
+	case s.watch && c.t.unwatched.Load():
+		return ErrRetired
 	case p.retired:
 		return fmt.Errorf("%w: %w", ErrUnprocessed, errRetired)
 	case listSize(fields) > allowed.maxHeader:
@@ -200,6 +202,21 @@ func (c *conn) retire() {
 	c.mu.Unlock()
 
 	c.finish()
+}
+
+// endWatches ends the streams of watches.
+func (c *conn) endWatches() {
+	c.mu.Lock()
+	var ended []*stream
+	for _, s := range c.mu.places.streams {
+		if s.watch {
+			ended = append(ended, s)
+			c.resetLocked(s, http2.ErrCodeCancel, ErrWatchEnded)
+		}
+	}
+	c.mu.Unlock()
+
+	c.finish(ended...)
 }
 
 // closeIdle closes the connection if it has no streams.

@@ -7,9 +7,11 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -21,10 +23,18 @@ type pool struct {
 	addr    string
 	conns   []*conn   // in the order of their creation: the oldest with room is used
 	waiters list.List // of *waiter: requests that found no room, in order of arrival
-	dial    *dial     // the dial in progress, or nil; there is at most one
+	dials   []*dial   // in progress: at most one, and one more if it is doubted
 }
 
-type dial struct{ cancel context.CancelFunc }
+// doubtAfter is how long a dial may take before a request that gives up waiting
+// for it causes another one.
+const doubtAfter = time.Second
+
+type dial struct {
+	cancel  context.CancelFunc
+	began   time.Time
+	doubted bool // a request gave up waiting for it
+}
 
 // waiter is a request that waits for a place on a connection.
 type waiter struct {
@@ -33,13 +43,26 @@ type waiter struct {
 	err  error
 }
 
+// preferenceKey is the context key of a preference.
+type preferenceKey struct{}
+
+// Prefer returns a context whose requests are sent over the connection for which
+// over returns true, if it has room for a stream, and otherwise over any. Where
+// requests have to wait, those of ctx are served first. over is called with what
+// Options.Dial returned. It is called under a lock, and must do no more than
+// compare.
+func Prefer(ctx context.Context, over func(net.Conn) bool) context.Context {
+	return context.WithValue(ctx, preferenceKey{}, over)
+}
+
 // acquire reserves a place for one stream on a connection to addr, and waits
 // for it if necessary.
 func (t *Transport) acquire(ctx context.Context, addr string) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c, p, place, err := t.reserve(addr)
+	over, _ := ctx.Value(preferenceKey{}).(func(net.Conn) bool)
+	c, p, place, err := t.reserve(addr, over)
 	if c != nil || err != nil {
 		return c, err
 	}
@@ -53,8 +76,9 @@ func (t *Transport) acquire(ctx context.Context, addr string) (*conn, error) {
 	}
 }
 
-// reserve reserves a place at once, or queues a waiter for one.
-func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
+// reserve reserves a place at once, or queues a waiter for one. prefer may be
+// nil.
+func (t *Transport) reserve(addr string, prefer func(net.Conn) bool) (*conn, *pool, *list.Element, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
@@ -66,13 +90,24 @@ func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 		p = &pool{t: t, addr: addr}
 		t.pools[addr] = p
 	}
+	if prefer != nil {
+		for _, c := range p.conns {
+			if prefer(c.nc) && c.reserve() {
+				return c, nil, nil, nil
+			}
+		}
+	}
 	if p.waiters.Len() == 0 {
 		if c := p.roomLocked(); c != nil {
 			return c, nil, nil, nil
 		}
 	}
 	t.waiting.Add(1)
-	place := p.waiters.PushBack(&waiter{done: make(chan struct{})})
+	push := p.waiters.PushBack
+	if prefer != nil {
+		push = p.waiters.PushFront
+	}
+	place := push(&waiter{done: make(chan struct{})})
 	p.serveLocked() // again: room made before the waiter was counted was not announced
 
 	return nil, p, place, nil
@@ -99,9 +134,24 @@ func (t *Transport) unqueue(p *pool, place *list.Element) *conn {
 	default:
 		p.waiters.Remove(place)
 		t.waiting.Add(-1)
+		p.doubtLocked()
 		p.tidyLocked()
 		return nil
 	}
+}
+
+// doubtLocked is called when a waiter gives up. The dial that it waited for may
+// hang. It goes on, but others need not wait for it.
+func (p *pool) doubtLocked() {
+	for _, d := range p.dials {
+		d.doubted = d.doubted || time.Since(d.began) >= doubtAfter
+	}
+	p.serveLocked()
+}
+
+// mayDialLocked reports whether another dial may begin.
+func (p *pool) mayDialLocked() bool {
+	return len(p.dials) == 0 || len(p.dials) == 1 && p.dials[0].doubted
 }
 
 // roomLocked reserves a place on the first connection that has one.
@@ -125,16 +175,16 @@ func (p *pool) serveLocked() {
 		p.nextLocked(c, nil)
 	}
 
-	if p.waiters.Len() == 0 || p.dial != nil || p.t.over != nil || slices.ContainsFunc(p.conns, (*conn).promising) {
+	if p.waiters.Len() == 0 || !p.mayDialLocked() || p.t.over != nil || slices.ContainsFunc(p.conns, (*conn).promising) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
-	d := &dial{cancel: cancel}
-	p.dial = d
+	d := &dial{cancel: cancel, began: time.Now()}
+	p.dials = append(p.dials, d)
 	p.t.running.Go(func() {
 		defer cancel()
 		c, err := p.connect(ctx)
-		p.dialed(c, err)
+		p.dialed(d, c, err)
 	})
 }
 
@@ -154,7 +204,7 @@ func (p *pool) failLocked(err error) {
 
 // tidyLocked deletes the pool if it is empty.
 func (p *pool) tidyLocked() {
-	if len(p.conns) == 0 && p.dial == nil && p.waiters.Len() == 0 && p.t.pools[p.addr] == p {
+	if len(p.conns) == 0 && len(p.dials) == 0 && p.waiters.Len() == 0 && p.t.pools[p.addr] == p {
 		delete(p.t.pools, p.addr)
 	}
 }
@@ -194,25 +244,27 @@ func negotiated(nc net.Conn) error {
 }
 
 // dialed ends a dial. If the dial failed, all waiters fail: dialing again would
-// not help them.
-func (p *pool) dialed(c *conn, err error) {
-	if over := p.add(c, err); over != nil {
+// not help them. If another one is in progress, they wait for that, unless the
+// peer has shown that it does not speak HTTP/2.
+func (p *pool) dialed(d *dial, c *conn, err error) {
+	if over := p.add(d, c, err); over != nil {
 		c.close(over)
 	}
 }
 
 // add adds a new connection to the pool. If there is one that may not stay,
 // add returns the error to close it with.
-func (p *pool) add(c *conn, err error) (over error) {
+func (p *pool) add(d *dial, c *conn, err error) (over error) {
 	t := p.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	p.dial = nil
+	p.dials = slices.DeleteFunc(p.dials, func(other *dial) bool { return other == d })
 	if err == nil {
 		err = c.cause() // a connection that already broke has tried to remove itself, and would stay forever
 	}
 	switch {
+	case err != nil && len(p.dials) > 0 && !errors.Is(err, ErrNotHTTP2):
 	case err != nil:
 		p.failLocked(err)
 		p.tidyLocked()

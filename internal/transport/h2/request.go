@@ -22,6 +22,7 @@ const defaultUserAgent = "Go-http-client/2.0"
 type request struct {
 	addr   string
 	fields []hpack.HeaderField
+	watch  bool
 }
 
 // Check returns an error that wraps ErrUnsupported if RoundTrip does not

@@ -37,6 +37,7 @@ type stream struct {
 	consumed int32 // bytes read since the window was last opened
 	sendable int64 // what we may send; see conn.peerWindow
 	answered bool  // the headers of the response have been received
+	watch    bool  // never changes
 }
 
 var _ io.ReadCloser = (*stream)(nil)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 )
@@ -33,6 +32,11 @@ type Transport struct {
 	mu    sync.Mutex // protects the fields below, and the contents of pools
 	pools map[string]*pool
 	over  error // ErrRetired or ErrClosed; nil while requests are admitted
+
+	// unwatched means that watches have been ended. It is set before the
+	// connections are searched for them, and a watch that is opened looks at it
+	// under its connection's lock, so that none is missed.
+	unwatched atomic.Bool
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -57,6 +61,13 @@ func New(opts Options) *Transport {
 // in at the end of the body; other trailers are dropped. Responses are not
 // decompressed. Redirects are left to http.Client.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.roundTrip(req, false)
+}
+
+// Watch is like RoundTrip, for a request that EndWatches ends.
+func (t *Transport) Watch(req *http.Request) (*http.Response, error) { return t.roundTrip(req, true) }
+
+func (t *Transport) roundTrip(req *http.Request, watch bool) (*http.Response, error) {
 	if err := Check(req); err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close() // required by http.RoundTripper's contract
@@ -73,32 +84,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	defer t.running.Done()
 
+	out.watch = watch
+
 	for attempt := 1; ; attempt++ {
 		resp, err := t.try(req, out)
 		if err == nil || !errors.Is(err, ErrUnprocessed) || attempt == maxAttempts {
 			return resp, err
 		}
 	}
-}
-
-// Connect makes a connection to the host of u, unless there is one with room
-// for a stream. It sends no request.
-func (t *Transport) Connect(ctx context.Context, u *url.URL) error {
-	addr, err := address(u)
-	if err != nil {
-		return err
-	}
-	if err := t.begin(); err != nil {
-		return err
-	}
-	defer t.running.Done()
-
-	c, err := t.acquire(ctx, addr)
-	if err == nil {
-		c.release()
-	}
-
-	return err
 }
 
 // try sends the request on one connection.
@@ -108,7 +101,11 @@ func (t *Transport) try(req *http.Request, out request) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.open(ctx, out.fields)
+	if err := t.check(ctx, c); err != nil {
+		c.release()
+		return nil, err
+	}
+	s, err := c.open(ctx, out)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +114,18 @@ func (t *Transport) try(req *http.Request, out request) (*http.Response, error) 
 		return nil, err
 	}
 	return h.response(req, s), nil
+}
+
+// check calls Options.Check. A context that has ended meanwhile is noticed here,
+// because its callback would run concurrently with the sending of the request.
+func (t *Transport) check(ctx context.Context, c *conn) error {
+	if t.opts.Check == nil {
+		return nil
+	}
+	if err := t.opts.Check(ctx, c.nc); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // begin registers a call of RoundTrip, for which Close waits, unless the
@@ -149,6 +158,15 @@ func (t *Transport) Retire() {
 	}
 }
 
+// EndWatches ends all requests and streams of Watch with ErrWatchEnded. Watches
+// that were not sent yet fail with ErrRetired. It does not block.
+func (t *Transport) EndWatches() {
+	t.unwatched.Store(true)
+	for _, c := range t.conns() {
+		c.endWatches()
+	}
+}
+
 // Close ends all requests and streams with ErrClosed, closes all connections,
 // and waits for all goroutines. It sends peers a GOAWAY, which takes at most a
 // second. Close may be called more than once.
@@ -171,8 +189,8 @@ func (t *Transport) refuse(err error) {
 	}
 	for _, p := range t.pools {
 		p.failLocked(t.over)
-		if p.dial != nil {
-			p.dial.cancel()
+		for _, d := range p.dials {
+			d.cancel()
 		}
 	}
 }
