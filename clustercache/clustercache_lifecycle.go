@@ -281,6 +281,7 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		QPS:            o.QPS,
 		Burst:          o.Burst,
 		UserAgent:      o.UserAgent,
+		NetHTTP:        o.NetHTTP,
 		Dialer:         cc.dialers(),
 		Context:        cc.ctx,
 		Started:        cc.live.Load,

@@ -159,6 +159,13 @@ type Options struct {
 	Burst int
 	// UserAgent is sent with every request. Defaults to "fleetcache".
 	UserAgent string
+	// NetHTTP has net/http send all requests. By default, requests that read
+	// and watches share an HTTP/2 connection of fleetcache's own client, in
+	// which an idle watch costs one goroutine instead of two; net/http sends
+	// writes, and serves clusters without HTTP/2, behind a proxy, or whose
+	// access has round trippers of its own or impersonates a user. Answers are
+	// the same. Default false.
+	NetHTTP bool
 	// DialPolicy decides which addresses from untrusted sources, such as
 	// Secrets, may be dialed. It is applied after DNS, each time an address is
 	// dialed. The zero value refuses link-local addresses and metadata

@@ -32,6 +32,7 @@ type Config struct {
 	QPS            float64
 	Burst          int
 	UserAgent      string
+	NetHTTP        bool
 	// Dialer returns the dialer for an access. own is the access's own dialer,
 	// or nil.
 	Dialer func(access resolver.Access, own transport.DialFunc) transport.DialFunc

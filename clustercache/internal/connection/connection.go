@@ -109,6 +109,7 @@ func New(cfg *Config, key client.ObjectKey, hooks Hooks) *Connection {
 		QPS:       cfg.QPS,
 		Burst:     cfg.Burst,
 		UserAgent: cfg.UserAgent,
+		NetHTTP:   cfg.NetHTTP,
 		Logger:    cfg.Log,
 		Panicked: func(p *callback.PanicError) {
 			_ = cfg.Calls.Panicked(p, "cluster", c.name)

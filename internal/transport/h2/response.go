@@ -54,10 +54,11 @@ func newHead(fields []hpack.HeaderField, last bool) (*head, error) {
 		h.left = 0 // the declared length is that of a body that is not sent
 	case last && h.length > 0:
 		return nil, errResponse
-	case last:
-		h.length = 0
 	}
 
+	if last && h.length == unknown {
+		h.length = 0
+	}
 	return h, nil
 }
 
