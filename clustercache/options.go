@@ -114,7 +114,10 @@ type Options struct {
 	// Defaults to 20.
 	ConnectConcurrency int
 	// MaxBackoff caps the time between two attempts to connect. That time
-	// starts at 1 s and doubles; half of it is random. Defaults to 30 s.
+	// starts at 1 s and doubles; half of it is random. For a cluster that was
+	// connected, it is at most 3 s or an eighth of the time since then,
+	// whichever is longer, so that a short outage is over when the API server
+	// returns. Defaults to 30 s.
 	MaxBackoff time.Duration
 	// RetryInterval is how long to wait before asking again after the answer
 	// "not yet", from the resolver about access or from a cluster about a kind

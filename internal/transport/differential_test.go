@@ -89,7 +89,9 @@ var answers = map[string]http.HandlerFunc{
 		w.Header().Set("Content-Length", strconv.Itoa(5<<20))
 		_, _ = w.Write(bytes.Repeat([]byte("large"), 1<<20))
 	},
-	"/gzip": func(w http.ResponseWriter, r *http.Request) { compressed(w, r, bytes.Repeat([]byte("large"), 1<<18), 0) },
+	"/gzip": func(w http.ResponseWriter, r *http.Request) {
+		compressed(w, r, bytes.Repeat([]byte("large"), 1<<18), 0)
+	},
 	"/bomb": func(w http.ResponseWriter, r *http.Request) { compressed(w, r, make([]byte, 5<<20), 0) },
 	"/truncated": func(w http.ResponseWriter, r *http.Request) {
 		compressed(w, r, bytes.Repeat([]byte("large"), 1<<10), 12)

@@ -83,10 +83,15 @@ func (m *machine) after(from time.Time, d time.Duration) time.Time {
 
 // backoff returns the time of the next try. The delay doubles with each failed
 // try, and up to half of it is random, so that the clusters do not all
-// reconnect at the same moment.
+// reconnect at the same moment. A cluster that was connected is tried more
+// often at first: most outages are short, and a cluster must not be away for
+// much longer than its server.
 func (m *machine) backoff() time.Time {
 	d := m.cfg.RetryBase << min(max(m.Tries-1, 0), 16)
 	d = min(d, m.cfg.RetryMax)
+	if !m.LostSince.IsZero() {
+		d = min(d, max(3*m.cfg.RetryBase, m.now.Sub(m.LostSince)/8))
+	}
 	return m.now.Add(d - time.Duration(m.e.Jitter*float64(d)/2))
 }
 

@@ -76,6 +76,7 @@ func TestBurstOfBrokenStreamsCausesOneProbe(t *testing.T)                       
 func TestLossLastsUntilTheNextConnection(t *testing.T)                                 { play(t) }
 func TestAttemptsThatFailAreCountedAndTooEarlyOnesAreNot(t *testing.T)                 { play(t) }
 func TestPolicyThatRefusesIsAskedAgain(t *testing.T)                                   { play(t) }
+func TestOutageIsOverSoonAfterTheServerReturns(t *testing.T)                           { play(t) }
 
 var capital = regexp.MustCompile(`\B[A-Z]`)
 
