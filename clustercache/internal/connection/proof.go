@@ -286,6 +286,13 @@ func (p *prover) pendingLocked() int {
 	return n
 }
 
+// unprovenLocked reports whether a connection has no proof.
+func (p *prover) unprovenLocked(over net.Conn) bool {
+	k, _ := over.(*provenConn)
+	_, pending := p.mu.open[k]
+	return pending
+}
+
 // waitsLocked reports whether there are connections that only a query proves.
 func (p *prover) waitsLocked(v *View) bool { return !presumed(v.UID) && p.pendingLocked() > 0 }
 

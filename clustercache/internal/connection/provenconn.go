@@ -88,11 +88,11 @@ func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) 
 func (c *Connection) probeAside(ctx context.Context, path string) (transport.Proof, error) {
 	if ctx.Value(proofKey{}) == nil {
 		ctx = transport.WithConnCheck(ctx, func(_ context.Context, over net.Conn) error {
-			k, _ := over.(*provenConn)
 			c.prover.mu.Lock()
-			_, pending := c.prover.mu.open[k]
+			unproven := c.prover.unprovenLocked(over)
 			c.prover.mu.Unlock()
-			if pending {
+
+			if unproven {
 				c.prover.soon()
 			}
 			return nil
@@ -136,10 +136,8 @@ func (p *prover) condemn(over net.Conn) {
 // be one that a probe made later, to which that proof does not apply.
 func (p *prover) over(want expectation) transport.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
-		k, _ := conn.(*provenConn)
 		return p.until(ctx, want, func() bool {
-			_, pending := p.mu.open[k]
-			return presumed(want.view.UID) || (!pending && p.youngLocked(want.age))
+			return presumed(want.view.UID) || (!p.unprovenLocked(conn) && p.youngLocked(want.age))
 		})
 	}
 }
@@ -155,8 +153,7 @@ func (p *prover) admit(ctx context.Context, k *provenConn) error {
 		return nil
 	}
 	return p.until(ctx, expectation{view: v, age: proofAge}, func() bool {
-		_, pending := p.mu.open[k]
-		return !pending
+		return !p.unprovenLocked(k)
 	})
 }
 

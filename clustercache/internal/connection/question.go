@@ -50,7 +50,7 @@ func (p *prover) ask(q *question, want expectation) {
 
 	multiplexed := p.c.transport.Multiplexed()
 	p.mu.Lock()
-	over, fresh, anew := p.wayLocked(multiplexed)
+	over, anew := p.wayLocked(multiplexed)
 	p.mu.seq++
 	number := p.mu.seq
 	p.mu.Unlock()
@@ -78,6 +78,7 @@ func (p *prover) ask(q *question, want expectation) {
 	if err == nil && p.mu.last.uid != want.view.UID {
 		err = ErrMoved // an attempt found another cluster meanwhile
 	}
+	fresh := p.unprovenLocked(q.over)
 	if err == nil {
 		p.provenLocked(number, sent, q.over, anew)
 	}
@@ -96,27 +97,26 @@ func (p *prover) ask(q *question, want expectation) {
 	}
 }
 
-// wayLocked returns how the next query is sent. fresh means that there are
-// connections without a proof, and anew that the query is sent over a newer one
-// than all of them. If all of them are shared, the query needs no connection of
-// its own: it is sent over the newest of them.
-func (p *prover) wayLocked(multiplexed bool) (ask getter, fresh, anew bool) {
+// wayLocked returns how the next query is sent. anew means that it is sent over
+// a newer connection than all those without a proof. If these are all shared,
+// the query needs no connection of its own: it is sent over the newest of them.
+func (p *prover) wayLocked(multiplexed bool) (ask getter, anew bool) {
 	t := p.c.transport
 	var newest *provenConn
 	for c, made := range p.mu.open {
 		switch {
 		case !c.adopted.Load():
 		case !c.shared || !multiplexed:
-			return t.ProbeAnew, true, true
+			return t.ProbeAnew, true
 		case newest == nil || made > p.mu.open[newest]:
 			newest = c
 		}
 	}
 
 	if newest == nil {
-		return t.ProbeAside, false, false
+		return t.ProbeAside, false
 	}
-	return p.overOne(newest), true, false
+	return p.overOne(newest), false
 }
 
 // overOne returns a getter that prefers one shared connection.
