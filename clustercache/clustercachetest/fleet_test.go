@@ -112,11 +112,9 @@ func (c *openConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn covers a watch that is
-// requested only when the cluster is about to be connected: its connection then
-// needs a proof of its own. The request for the proof uses a third connection,
-// which ends with the answer.
-func TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn(t *testing.T) {
+// TestWatchesOfAClusterShareItsConnection covers a watch that is requested only
+// when the cluster is about to be connected.
+func TestWatchesOfAClusterShareItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})
 		east := fleet.Add("east")
@@ -137,7 +135,7 @@ func TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn(t *testing.T) {
 		require.NoError(t, watch(t, cc, east).WaitForSync(t.Context()))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.EqualValues(t, 2, open.Load(), "one connection for requests, one for watches")
-		require.LessOrEqual(t, dials.Load(), int32(3))
+		require.EqualValues(t, 1, open.Load())
+		require.EqualValues(t, 1, dials.Load())
 	})
 }

@@ -131,3 +131,21 @@ func TestHazardProbeWaitsBehindThoseThatWaitForIt(t *testing.T) {
 		require.NoError(t, <-results)
 	}
 }
+
+// TestHazardSilenceOfAConnectionIsTakenForItsEnd: a request on a connection that
+// went silent was not answered in time, whichever time-out is first. A watch on
+// it has ended.
+func TestHazardSilenceOfAConnectionIsTakenForItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemnet(t, true, hangOrStream)
+		s := connect(t, Options{Dial: n.dial}, n.config())
+		stream := watch(t, s)
+		hung := make(chan error, 1)
+		go func() { hung <- second(get(t.Context(), s, "/hang")) }()
+		synctest.Wait()
+		n.blackhole()
+		_, err := stream.Read(make([]byte, 1))
+		requireClass(t, Unreachable, err)
+		requireClass(t, Timeout, <-hung)
+	})
+}

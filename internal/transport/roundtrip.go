@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -164,6 +165,11 @@ func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, er
 	if a.transport == nil && sendable(req, err) {
 		a.release()
 		return nil, err
+	}
+	if errors.Is(err, h2.ErrSilent) && !isWatch(req) {
+		// It fails like a request that the same silence outlasts. A watch was
+		// answered, and lost its connection.
+		err = fmt.Errorf("%w: %w", os.ErrDeadlineExceeded, err)
 	}
 	cut := a.ended(isWatch(req))
 	if cut != nil {

@@ -29,6 +29,9 @@ var (
 	// ErrConnectionLost indicates that the connection of a stream broke. It has
 	// net/http's text, because client-go recognizes that text as worth a retry.
 	ErrConnectionLost = errors.New("http2: client connection lost")
+	// ErrSilent indicates that the peer did not answer a ping. It comes with
+	// ErrConnectionLost.
+	ErrSilent = errors.New("no answer to a ping")
 	// ErrNoStreams indicates that the server keeps connections without allowing
 	// a stream on them. It comes with ErrConnectionLost.
 	ErrNoStreams = errors.New("the server allows no streams")
@@ -100,7 +103,6 @@ func (e *GoAwayError) Error() string {
 }
 
 var (
-	errPingTimeout  = errors.New("no answer to a ping")
 	errWriteTimeout = errors.New("the peer does not read")
 	errIdle         = errors.New("idle connection closed")
 	errRetired      = errors.New("connection no longer used")

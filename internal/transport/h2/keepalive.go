@@ -87,7 +87,7 @@ func (k *keepalive) pongLocked(c *conn, payload [8]byte) {
 func (c *conn) watch() {
 	defer c.t.running.Done()
 	if end := c.look(); end != nil {
-		if errors.Is(end, errPingTimeout) {
+		if errors.Is(end, ErrSilent) {
 			c.closeNow(end)
 		} else {
 			c.close(end)
@@ -111,7 +111,7 @@ func (c *conn) look() error {
 	case k.pinging:
 		next = min(max(heard, k.pinged)+opts.PingTimeout, k.pinged+patience*opts.PingTimeout)
 		if now >= next {
-			return fmt.Errorf("%w: %w in %v", ErrConnectionLost, errPingTimeout, now-k.pinged)
+			return fmt.Errorf("%w: %w in %v", ErrConnectionLost, ErrSilent, now-k.pinged)
 		}
 	case now >= heard+opts.PingAfter:
 		k.pingLocked(c)
