@@ -94,8 +94,8 @@ var allowed = map[string][]string{
 		"informerpool/internal/comparison", "informerpool/internal/counting", "informerpool/internal/decoded",
 		"informerpool/internal/delta", "informerpool/internal/discovery", "informerpool/internal/fallback",
 		"informerpool/internal/histories", "informerpool/internal/ordering", "informerpool/internal/permits",
-		"informerpool/internal/refusals", "informerpool/internal/selector", "informerpool/internal/store",
-		"informerpool/internal/touched",
+		"informerpool/internal/refusals", "informerpool/internal/rounds", "informerpool/internal/selector",
+		"informerpool/internal/store", "informerpool/internal/touched",
 		"internal/callback", "internal/defaults", "internal/goroutine", "internal/meter", "internal/packed",
 		"internal/sanitize", "internal/timetable", "internal/wire",
 	},
@@ -112,6 +112,7 @@ var allowed = map[string][]string{
 	"informerpool/internal/ordering":  {"internal/packed", "internal/wire"},
 	"informerpool/internal/store":     {"internal/packed"},
 	"informerpool/internal/permits":   {"internal/workpool"},
+	"informerpool/internal/rounds":    {"internal/timetable", "internal/workpool"},
 	"internal/directory":              {"clustercache/resolver"},
 	"internal/fleettest": {
 		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/resolver",

@@ -204,7 +204,9 @@ type Options struct {
 	GC GC
 
 	// Informers configure the informers. Source and OnRollback must be nil;
-	// Logger defaults to the Logger above.
+	// Logger defaults to the Logger above, and PermissionInterval to
+	// StaleAfter, or to 5 s if that is longer: a right that is revoked is
+	// noticed within StaleAfter and a second.
 	Informers informerpool.Options
 }
 
@@ -265,6 +267,7 @@ func (o Options) withDefaults() (Options, error) {
 	defaults.Set(&o.IdleTimeout, 10*time.Minute)
 	defaults.Set(&o.StaleAfter, 3*time.Minute)
 	defaults.Set(&o.MaxLiveBytes, 1<<30)
+	defaults.Set(&o.Informers.PermissionInterval, max(o.StaleAfter, informerpool.MinPermissionInterval))
 
 	return o, err
 }

@@ -5,10 +5,19 @@ package informerpool
 
 import (
 	"context"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 )
+
+// rightTimeout bounds the question whether the server would still accept the
+// watch.
+const rightTimeout = 10 * time.Second
 
 // attempt is how others end the reflector's attempt: one connection, from
 // waiting for the cluster to the end of a watch. informer.mu protects it.
@@ -91,6 +100,67 @@ func (i *informer) forgetLocked() {
 		f()
 	}
 	i.mu.attempt.forgotten = nil
+}
+
+// checkRight asks the server whether it would still accept the watch that the
+// informer follows: an API server authorizes a watch when it begins, and then
+// serves it for as long as it lasts. The question is that very watch, which is
+// ended before it carries anything; only a refusal is an answer. The informer
+// then resumes, so that the server's answers to its own requests decide. again
+// reports that the server gave no answer.
+func (i *informer) checkRight() (again bool) {
+	r, following := i.followed()
+	if !following {
+		return false // its own attempts show what the server permits
+	}
+	ctx, cancel := context.WithTimeout(i.ctx, rightTimeout)
+	defer cancel()
+	var body io.ReadCloser
+	err := i.pool.calls.Apart("Source", &i.key, func() (err error) {
+		body, err = i.pool.options.Source.Watch(ctx, r)
+		return err
+	})
+	switch {
+	case err == nil:
+		cancel() // before Close, which would otherwise read the rest of the body to reuse the connection
+		_ = i.pool.calls.Body(body, &i.key).Close()
+		return false
+	case !apierrors.IsForbidden(err):
+		return true
+	}
+
+	i.mu.RLock()
+	end := i.mu.attempt.cancel
+	i.mu.RUnlock()
+
+	if end != nil {
+		end(errForbidden)
+	}
+	return false
+}
+
+// followed returns a request for the watch that the informer follows, without
+// bookmarks, by which clustercache knows that nothing will be read from it. The
+// server has just authorized a watch that is on trial.
+func (i *informer) followed() (_ Request, following bool) {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+
+	onTrial := i.mu.trial != nil && time.Since(i.mu.trial.accepted) < settling
+	following = i.mu.state == StateSynced && !i.mu.polling && !onTrial && i.mu.detached.IsZero()
+	opts := metav1.ListOptions{
+		LabelSelector:   i.key.LabelSelector,
+		FieldSelector:   i.key.FieldSelector,
+		ResourceVersion: i.mu.rv,
+		TimeoutSeconds:  new(int64(rightTimeout / time.Second)),
+	}
+	return Request{
+		Key:          i.key,
+		Epoch:        i.mu.epoch,
+		Options:      opts,
+		MetadataOnly: true,
+		question:     true,
+	}, following
 }
 
 // distrust calls doubtful after an audit has found that the store is of another

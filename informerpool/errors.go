@@ -77,7 +77,10 @@ var (
 	// not watched. The informer lists again after PollInterval.
 	errPolled  = errors.New("resource cannot be watched, only polled")
 	errAudited = errors.New("an audit found a difference")
-	errEvicted = errors.New("cluster evicted")
+	// errForbidden ends an attempt whose watch the server would not accept
+	// again.
+	errForbidden = errors.New("the watch would be refused")
+	errEvicted   = errors.New("cluster evicted")
 )
 
 // KeyError describes an invalid field of a key.

@@ -47,6 +47,9 @@ func (p *Pool) startLocked(key Key) *informer {
 	i := newInformer(p, key)
 	p.mu.informers[key] = i
 	p.scheduleAuditLocked(i)
+	if p.options.PermissionInterval > 0 {
+		p.rights.Join(&i.right)
+	}
 	i.cluster.informers[i] = struct{}{}
 	p.running.Go(i.run)
 
@@ -139,6 +142,7 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 func (p *Pool) unlinkLocked(i *informer) {
 	delete(p.mu.informers, i.key)
 	p.mu.audits.due.Remove(&i.audits.next)
+	p.rights.Leave(&i.right)
 	delete(i.cluster.informers, i)
 	p.foldLocked(i.key.Cluster, i.cluster)
 }

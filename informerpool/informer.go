@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
+	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
 )
@@ -54,6 +55,7 @@ type informer struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the reflector has ended
 	wake   backoff.Waker // of the reflector, while it waits between attempts
+	right  rounds.Member[*informer]
 
 	// INVARIANT: the pool's lock protects holders and audits, since they decide
 	// whether, and how, the informer is part of the pool.
@@ -105,6 +107,7 @@ func newInformer(p *Pool, key Key) *informer {
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store = store.New()
+	i.right.Value = i
 
 	return i
 }
@@ -125,6 +128,7 @@ func (i *informer) reflect(r *reflector) {
 		}
 	}()
 	r.run(i.ctx)
+	r.unrefused()
 	ended = true
 	i.ended()
 }

@@ -29,7 +29,12 @@ const (
 	DefaultMaxObjects      = 1_000_000
 	DefaultMaxClusterBytes = 2 << 30
 	DefaultDecodedBytes    = 8 << 20
+
+	DefaultPermissionInterval = 3 * time.Minute
 )
+
+// MinPermissionInterval is the least Options.PermissionInterval.
+const MinPermissionInterval = 5 * time.Second
 
 // TransformFunc changes an object before it is stored, once per received state.
 // It owns u. It must be quick, since it runs on the informer's goroutine, and
@@ -83,6 +88,15 @@ type Options struct {
 	// seconds, as in tests, are exceeded by the time the lists take, and by a
 	// second or two.
 	AuditInterval time.Duration
+	// PermissionInterval bounds how long an informer follows a watch that its
+	// server would refuse by now. An API server authorizes a watch when it
+	// begins, and never again. Once per interval each informer that follows a
+	// watch asks whether it could begin the same one again, which costs one
+	// request without a body and no LIST; if that is forbidden, the informer
+	// resumes, and is refused. Defaults to 3 min; less than 5 s is refused;
+	// negative means never: a right that was revoked is then used until the
+	// watch ends, after WatchTimeout at the latest.
+	PermissionInterval time.Duration
 	// ListConcurrency is how many initial lists may run at once in the whole
 	// pool. Defaults to 50.
 	ListConcurrency int
@@ -101,7 +115,11 @@ type Options struct {
 	// servers before 1.37 compress only paged lists.
 	PagedLists bool
 	// MaxBackoff caps the wait between attempts. The wait starts at 0.5 s,
-	// doubles, and is jittered by half. Defaults to 30 s.
+	// doubles, and is jittered by half. While requests are forbidden, it is a
+	// sixtieth of the time for which they have been, and at least 0.9 s: a
+	// right is used within a second if it is granted within a minute, or
+	// together with another one that is. The refused informers of a cluster
+	// share two attempts per second. Defaults to 30 s.
 	MaxBackoff time.Duration
 	// MaxObjectBytes is the largest JSON object accepted. Defaults to 10 MiB:
 	// etcd accepts 1.5 MiB by default, and JSON may encode that in six times as
@@ -185,6 +203,8 @@ func (o Options) withDefaults() (Options, error) {
 	check(o.WatchTimeout == 0 || o.WatchTimeout >= time.Minute, "WatchTimeout", "less than a minute")
 	check(o.PollInterval == 0 || o.PollInterval >= time.Second, "PollInterval", "less than a second")
 	check(o.AuditInterval <= 0 || o.AuditInterval >= time.Second, "AuditInterval", "less than a second")
+	check(o.PermissionInterval <= 0 || o.PermissionInterval >= MinPermissionInterval,
+		"PermissionInterval", "less than 5 s")
 	check(o.ListConcurrency >= 0, "ListConcurrency", "negative")
 	check(o.PermitTimeout >= 0, "PermitTimeout", "negative")
 	check(o.PageSize >= 0, "PageSize", "negative")
@@ -202,6 +222,7 @@ func (o Options) withDefaults() (Options, error) {
 	defaults.Set(&o.PermitTimeout, DefaultPermitTimeout)
 	defaults.Set(&o.PageSize, DefaultPageSize)
 	defaults.Set(&o.MaxBackoff, DefaultMaxBackoff)
+	defaults.Set(&o.PermissionInterval, DefaultPermissionInterval)
 	defaults.Set(&o.MaxObjectBytes, DefaultMaxObjectBytes)
 	defaults.Set(&o.MaxObjects, DefaultMaxObjects)
 	defaults.Set(&o.MaxClusterBytes, DefaultMaxClusterBytes)

@@ -10,12 +10,14 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/calls"
 	"github.com/fleetcache/fleetcache/informerpool/internal/clock"
 	"github.com/fleetcache/fleetcache/informerpool/internal/decoded"
 	"github.com/fleetcache/fleetcache/informerpool/internal/permits"
+	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -34,6 +36,7 @@ type Pool struct {
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // reflectors, and deliveries of subscriptions and notices
 	notices notices        // for Options.OnChanged
+	rights  *rounds.Rounds[*informer]
 
 	// mu also protects holders and audits of every informer. It is taken before
 	// an informer's lock.
@@ -72,6 +75,7 @@ func New(o Options) (*Pool, error) {
 		ctx:     ctx,
 		cancel:  cancel,
 	}
+	p.rights = rounds.New(ctx, o.PermissionInterval, p.running.Go, (*informer).checkRight)
 	p.mu.informers = map[Key]*informer{}
 	p.mu.stats = map[types.NamespacedName]*clusterStats{}
 	p.mu.subscriptions = map[*Subscription]struct{}{}
@@ -150,6 +154,20 @@ func (p *Pool) Nudge(cluster types.NamespacedName) {
 	}
 }
 
+// nudgeRefused is Nudge for the other informers of an informer's cluster that
+// the server refused last.
+func (p *Pool) nudgeRefused(except *informer) {
+	for _, i := range p.of(except.key.Cluster) {
+		i.mu.RLock()
+		refused := apierrors.IsForbidden(i.mu.cause)
+		i.mu.RUnlock()
+
+		if refused && i != except {
+			i.wake.Nudge()
+		}
+	}
+}
+
 // Evict empties the cluster's informers, for a cluster that is gone: handlers
 // receive deletes, reads fail with [ErrNotSynced], and leases remain. The
 // informers list again when the source's Ready returns. Evict does not wait.
@@ -177,6 +195,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.mu.closed = true
 	p.stopAuditsLocked()
+	p.rights.Stop()
 	informers := p.mu.informers
 	p.mu.informers = map[Key]*informer{}
 	for _, c := range p.mu.stats {

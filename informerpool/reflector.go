@@ -33,6 +33,7 @@ type reflector struct {
 
 	options  *Options
 	backoff  backoff.Backoff
+	refusal  backoff.Refusal
 	at       cursor
 	kind     kindCheck
 	listing  *listing // the list under way; nil between lists
@@ -79,6 +80,7 @@ func (r *reflector) run(ctx context.Context) {
 func (r *reflector) attemptOnce(ctx context.Context) {
 	ctx, forgot := r.informer.begin(ctx)
 	if forgot {
+		r.unrefused()
 		*r = newReflector(r.informer, r.backoff)
 	}
 	r.session.relisted = false
@@ -91,6 +93,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	s, err = r.connect(ctx)
 	began = time.Now()
 	if err == nil {
+		r.permitted()
 		err = errUnreturned
 		defer s.close()
 		if err = r.follow(s); err == nil && time.Since(began) < backoff.Healthy {
@@ -132,9 +135,9 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	misled := r.informer.end()
 	r.at.endUnordered()
 	if time.Since(began) >= settling {
-		r.failures.followed()
+		r.followed()
 	}
-	if errors.Is(cause, errAudited) {
+	if errors.Is(cause, errAudited) || errors.Is(cause, errForbidden) {
 		return 0
 	}
 	if errors.Is(cause, errEvicted) {
@@ -155,6 +158,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 
 	switch {
 	case errors.Is(err, errPolled):
+		r.permitted()
 		r.informer.polled()
 		r.backoff.Reset()
 		return jitter(r.options.PollInterval)
@@ -172,11 +176,49 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return 0 // Ready knows the new epoch, or waits for it
 	}
 	wait := r.backoff.After(time.Since(began), err)
+	if apierrors.IsForbidden(err) {
+		return r.forbidden()
+	}
 	if soon, pending := r.absent.due(); pending && apierrors.IsNotFound(err) {
 		wait = min(wait, soon) // deletes wait for it
 	}
 
 	return wait
+}
+
+// forbidden records that an attempt was forbidden, and returns the wait before
+// the next one.
+func (r *reflector) forbidden() time.Duration {
+	cluster := r.informer.cluster
+	if r.refusal.Begin() {
+		cluster.refused.Add(1)
+	}
+	return r.refusal.After(int(cluster.refused.Load()), r.options.MaxBackoff)
+}
+
+// permitted records that the server has accepted a watch, or a poll. If it had
+// refused the informer, the other informers of the cluster that are refused try
+// at once: rights to several kinds are often granted together.
+func (r *reflector) permitted() {
+	if r.refusal.Lift() {
+		r.informer.pool.nudgeRefused(r.informer)
+	}
+	if r.session.relisted {
+		r.unrefused() // a stream that was merely accepted may report a refusal
+	}
+}
+
+// unrefused records that the informer is not refused.
+func (r *reflector) unrefused() {
+	if r.refusal.End() {
+		r.informer.cluster.refused.Add(-1)
+	}
+}
+
+// followed records that a stream was followed.
+func (r *reflector) followed() {
+	r.failures.followed()
+	r.unrefused()
 }
 
 // failed records a failed attempt, and reports it to the log and to

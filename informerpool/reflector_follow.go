@@ -105,7 +105,7 @@ func (r *reflector) reached(rv string) error {
 		return r.disordered(err)
 	}
 	if further {
-		r.failures.followed()
+		r.followed()
 	}
 	r.informer.advance(r.at.resume, further)
 

@@ -27,6 +27,8 @@ type Request struct {
 	// MetadataOnly reports that only the objects' metadata will be read. A
 	// source that cannot request metadata alone returns whole objects.
 	MetadataOnly bool
+
+	question bool // whether the server would accept the watch, which is ended before it carries anything
 }
 
 // Source opens lists and watches. [FromREST] reads an API server's own bytes,

@@ -174,10 +174,13 @@ func (s *dynamicSource) dropEarly(key Key, w watch.Interface) {
 
 // Watch implements Source.
 func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, error) {
-	s.mu.Lock()
-	w := s.early[r.Key]
-	delete(s.early, r.Key)
-	s.mu.Unlock()
+	var w watch.Interface
+	if !r.question {
+		s.mu.Lock()
+		w = s.early[r.Key]
+		delete(s.early, r.Key)
+		s.mu.Unlock()
+	}
 
 	v := s.versionsOf(r.Key)
 	if w == nil {

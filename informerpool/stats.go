@@ -159,6 +159,7 @@ type clusterStats struct {
 	bytes     atomic.Int64           // memory they hold
 	seenBytes atomic.Int64           // memory for objects that users saw in other ways
 	informers map[*informer]struct{} // those in the pool; protected by its lock
+	refused   atomic.Int64           // those whose last attempt was forbidden
 	leaving   bool                   // to be closed with its last informer; protected by the pool's lock
 
 	counts counts

@@ -30,9 +30,14 @@ func newGuarded(c *Connection, v *View) *http.Client {
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	want := expectation{view: g.view, age: proofSoon, anew: true}
-	if req.URL.Query().Has("continue") {
-		want.age = proofAge // a page of a list that began with a proof
+	q := req.URL.Query()
+	// An informer that will read what a watch carries asks for bookmarks. One
+	// that does not merely asks whether it may watch, and believes nothing that
+	// its own requests do not show.
+	question := q.Has("watch") && !q.Has("allowWatchBookmarks")
+	want := expectation{view: g.view, age: proofSoon, anew: !question}
+	if q.Has("continue") || question {
+		want.age = proofAge // a page is one of a list that began with a proof
 	}
 	if err := g.c.prover.prove(req.Context(), want); err != nil {
 		return nil, g.changed(err)
@@ -51,7 +56,9 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, g.changed(err)
 	}
-	q := req.URL.Query()
+	if question {
+		return resp, nil
+	}
 	if q.Has("watch") {
 		err = g.c.prover.confirm(req.Context(), g.view)
 	}
