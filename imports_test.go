@@ -56,9 +56,12 @@ var allowed = map[string][]string{
 		"clustercache/internal/apistatus", "informerpool",
 		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
 	},
-	"clustercache/internal/debounce": {"internal/timetable"},
-	"clustercache/internal/tenure":   {"clustercache/ownership", "internal/timetable"},
-	"clustercache/internal/watchset": {"informerpool", "internal/restmap", "internal/timetable"},
+	"clustercache/internal/debounce":    {"internal/timetable"},
+	"clustercache/internal/definitions": {"informerpool", "internal/timetable", "internal/wire"},
+	"clustercache/internal/tenure":      {"clustercache/ownership", "internal/timetable"},
+	"clustercache/internal/watchset": {
+		"clustercache/internal/definitions", "informerpool", "internal/restmap", "internal/timetable",
+	},
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",
 		"internal/callback", "internal/clustername",

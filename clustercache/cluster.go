@@ -268,6 +268,8 @@ func newWants(c *cluster) *watchset.Set {
 		Mapper:         c.mapper,
 		Timers:         c.cc.timers,
 		LookUp:         c.cc.lookUp.Submit,
+		Source:         informerpool.FromREST(c.cc.endpoint),
+		Spawn:          c.cc.spawn,
 		RequestTimeout: o.RequestTimeout,
 		RetryInterval:  o.RetryInterval,
 		IdleTimeout:    o.IdleTimeout,

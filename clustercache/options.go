@@ -121,7 +121,10 @@ type Options struct {
 	MaxBackoff time.Duration
 	// RetryInterval is how long to wait before asking again after the answer
 	// "not yet", from the resolver about access or from a cluster about a kind
-	// that it does not serve. Defaults to 10 s.
+	// that it does not serve. A kind is noticed within a second if the cluster
+	// lets its CustomResourceDefinitions and APIServices be watched, which is
+	// done, for their metadata alone, while a watched kind is not served; a
+	// refusal does no harm. Defaults to 10 s.
 	RetryInterval time.Duration
 	// ResolveInterval is how often the resolver is queried about a connected
 	// cluster; each interval is shortened by up to a fifth, at random. If the

@@ -82,6 +82,10 @@ func (l *Lease) ServedBy() Key { return l.informer().key }
 // Owner returns the name the lease was acquired for, or the empty string.
 func (l *Lease) Owner() string { return l.owner }
 
+// Retry makes the informer try at once if it waits between two attempts, as
+// [Pool.Wake] does for all informers of a cluster.
+func (l *Lease) Retry() { l.informer().wake.Kick() }
+
 // Release gives up the lease. It is idempotent and does not wait: a running
 // call of a handler continues. Afterwards reads through the lease fail with
 // [ErrReleased]. After the last release the informer lingers.

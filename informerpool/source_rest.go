@@ -35,8 +35,12 @@ const (
 	maxRetryAfter = sanitize.MaxRetryAfter * time.Second
 )
 
-// metadataType requests metadata alone, from servers that support it.
-const metadataType = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+// metadataType requests the metadata of a list alone, and metadataFrames that
+// of a watch, from servers that support it.
+const (
+	metadataType   = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	metadataFrames = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
 
 // Endpoint is the address of a cluster and the client that reaches it.
 type Endpoint struct {
@@ -201,7 +205,10 @@ func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCl
 		return nil, fmt.Errorf("%s %s: bad endpoint", verb, r.Key) // the cause would quote the URL
 	}
 	req.Header.Set("Accept", "application/json")
-	if r.MetadataOnly {
+	switch {
+	case r.MetadataOnly && r.Options.Watch:
+		req.Header.Set("Accept", metadataFrames)
+	case r.MetadataOnly:
 		req.Header.Set("Accept", metadataType)
 	}
 	if r.Options.Watch {

@@ -68,6 +68,7 @@ func (s *Set) mapAll() {
 	s.mu.Lock()
 	s.mapping = false
 	again, missing := s.again, len(s.unmappedLocked()) > 0 && !s.closed
+	s.awaitKindsLocked()
 	s.mu.Unlock()
 
 	switch {

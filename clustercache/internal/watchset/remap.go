@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,36 @@ func (r *remap) init(s *Set) {
 // RemapNow lets a worker check whether the watched kinds are still served as
 // they were, if the cluster is connected.
 func (s *Set) RemapNow() { s.remap.now() }
+
+// rediscover looks up the kinds that are missing: discovery may have changed.
+func (s *Set) rediscover() {
+	if slices.ContainsFunc(s.Readable(), func(w *Want) bool { return w.missing.Load() }) {
+		s.RemapNow()
+		return
+	}
+	s.config.Mapper.Invalidate()
+	s.MapNow()
+}
+
+// awaitKindsLocked has the definitions of the kinds watched that the cluster
+// does not serve.
+func (s *Set) awaitKindsLocked() {
+	if s.closed || s.config.Source == nil {
+		return
+	}
+	var groups map[string]bool
+	for _, w := range s.all {
+		unserved := w.lease == nil && w.err != nil && !errors.Is(w.err, ErrNotWatchable) // or discovery fails
+		if !unserved && !w.missing.Load() || w.GVK.Group == "" {
+			continue
+		}
+		if groups == nil {
+			groups = map[string]bool{}
+		}
+		groups[w.GVK.Group] = true
+	}
+	s.crds.Want(groups)
+}
 
 // RemapSoon is RemapNow, but not more often than every Config.RetryInterval.
 func (s *Set) RemapSoon() { s.remap.soon() }
@@ -100,6 +131,9 @@ func (r *remap) look() {
 			missing = true // it may return with another scope, and no informer would fail
 		}
 		if was := w.missing.Swap(!known); was == known { // live reads know that, the informer may not
+			if known {
+				w.lease.Retry()
+			}
 			s.config.OnChanged(w.Selection, true)
 		}
 	}
@@ -116,6 +150,7 @@ func (r *remap) look() {
 	r.again = false
 	s.mu.Lock()
 	closed := s.closed
+	s.awaitKindsLocked()
 	s.mu.Unlock()
 
 	if !closed {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/definitions"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -41,6 +42,10 @@ type Config struct {
 	// LookUp queues a job that sends requests. It is called under locks of the
 	// set, and does not run the job itself.
 	LookUp func(job func())
+	// Source and Spawn serve the watches of definitions while kinds are missing
+	// (see package definitions). Without a Source there are none.
+	Source informerpool.Source
+	Spawn  func(func()) bool
 	// RequestTimeout bounds a query of discovery, which is repeated after
 	// RetryInterval.
 	RequestTimeout, RetryInterval time.Duration
@@ -78,9 +83,10 @@ type Set struct {
 	idle   *timetable.Timer
 	trust  *timetable.Timer
 	remap  remap
+	crds   *definitions.Watcher
 	byKind atomic.Pointer[byKind]
 
-	mu      sync.Mutex // protects what follows; nothing else is locked under it
+	mu      sync.Mutex // protects what follows; only the locks of crds and of Config's functions are taken under it
 	all     map[Selection]*Want
 	mapping bool
 	again   bool // a want was added while mapping
@@ -95,6 +101,13 @@ func New(c Config) *Set {
 	s.idle = timetable.NewTimer(s.releaseIdle)
 	s.trust = timetable.NewTimer(s.Observe)
 	s.remap.init(s)
+	s.crds = definitions.New(definitions.Config{
+		Cluster: c.Cluster,
+		Context: c.Context,
+		Source:  c.Source,
+		Spawn:   c.Spawn,
+		Changed: s.rediscover,
+	})
 	return s
 }
 
@@ -166,6 +179,7 @@ func (s *Set) CloseIfEmpty() (kept []*informerpool.Lease, ok bool) {
 		return nil, s.closed
 	}
 	s.closed = true
+	s.crds.Close()
 	for _, w := range s.all {
 		w.auto = false
 		if lease, _ := s.releaseLocked(w); lease != nil { // no other want is left that could get a debt
@@ -181,6 +195,7 @@ func (s *Set) CloseIfEmpty() (kept []*informerpool.Lease, ok bool) {
 func (s *Set) Close(why error) {
 	s.mu.Lock()
 	s.closed = true
+	s.crds.Close()
 	for _, w := range s.all {
 		w.err = why
 		w.broadcast()
@@ -227,6 +242,7 @@ func (s *Set) rebuildLocked() {
 		slices.SortFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
 	}
 	s.byKind.Store(&byKind{readable, waiting})
+	s.awaitKindsLocked()
 }
 
 // Count returns the number of wants, and of those whose kind was not found yet.
