@@ -74,10 +74,14 @@ var ReadConfigMaps = []rbacv1.PolicyRule{
 
 // IsVersionQuestion reports whether a request is neither a list nor a watch: it
 // asks how far the server's history has advanced, before an informer resumes,
-// or whether lists are streamed.
+// whether lists are streamed, or whether the user may watch.
 func IsVersionQuestion(r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
-	return err == nil && (r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")
+	if err != nil {
+		return false
+	}
+	right := r.Verb == "watch" && !u.Query().Has("allowWatchBookmarks")
+	return right || r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1"
 }
 
 // IsStreamedList reports whether a request is a list in the form of a watch.

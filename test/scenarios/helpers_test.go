@@ -130,10 +130,15 @@ func listed(t *testing.T, c *testenv.Cluster, resource string) (lists, watches i
 }
 
 // isVersionQuestion reports whether a request is neither a list nor a watch,
-// but asks for a version or whether lists are streamed.
+// but asks for a version, whether lists are streamed, or whether the user may
+// watch.
 func isVersionQuestion(r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
-	return err == nil && (r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")
+	if err != nil {
+		return false
+	}
+	right := r.Verb == "watch" && !u.Query().Has("allowWatchBookmarks")
+	return right || r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1"
 }
 
 func isStreamedList(r testenv.Request) bool {
