@@ -83,8 +83,13 @@ type informer struct {
 	}
 }
 
-// signs are the last signs of life, as instants of the pool's clock.
-type signs struct{ event, proof atomic.Int64 }
+// signs are the last signs of life, as instants of the pool's clock. expired
+// reports that the user found their age to be too great: the next one is
+// noticed.
+type signs struct {
+	event, proof atomic.Int64
+	expired      atomic.Bool
+}
 
 // published is the part of the contents that is read without the lock.
 type published struct {
@@ -188,4 +193,19 @@ func (i *informer) count(what counted) {
 }
 
 // proof records a sign of life of the server.
-func (i *informer) proof() { i.signs.proof.Store(i.pool.clock.Now()) }
+func (i *informer) proof() {
+	i.signs.proof.Store(i.pool.clock.Now())
+	if i.signs.expired.Load() {
+		i.mu.Lock()
+		i.unexpireLocked()
+		i.mu.Unlock()
+	}
+}
+
+// unexpireLocked records a notice if the informer is trusted again by its signs
+// of life alone, which is part of no outlook.
+func (i *informer) unexpireLocked() {
+	if i.mu.detached.IsZero() && i.signs.expired.Swap(false) {
+		i.pool.notices.add(i.pool, i.key, false)
+	}
+}

@@ -172,9 +172,10 @@ type Options struct {
 	// it has synced, was interrupted, refused or healed, or shows another
 	// history. The same goes for the key of a lease that moves to another
 	// informer. reads reports whether reads may be answered differently from
-	// now on, other than by changes of objects. What time alone changes is not
-	// reported; see [Lease.TrustEnds]. No informer waits for the call. Calls
-	// come one at a time, and changes of a key are merged meanwhile.
+	// now on, other than by changes of objects. That trust has ended by time
+	// alone is not reported; see [Lease.TrustEnds]. No informer waits for the
+	// call. Calls come one at a time, and changes of a key are merged
+	// meanwhile.
 	OnChanged func(key Key, reads bool)
 }
 

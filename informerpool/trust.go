@@ -120,14 +120,26 @@ func (i *informer) refutedLocked() error {
 
 // TrustEnds returns when [Lease.Trust] will fail if the server gives no further
 // sign of life; a time that has passed if it fails for that reason already.
-// Zero means that it fails for another reason.
+// Zero means that it fails for another reason. After a time that has passed, the
+// sign of life that ends the failure is reported to [Options.OnChanged].
 func (l *Lease) TrustEnds(grace time.Duration) time.Time {
-	i := l.rlock().informer
-	defer i.mu.RUnlock()
+	i := l.lock().informer
+	defer i.mu.Unlock()
 
 	if l.readableLocked() != nil || i.refutedLocked() != nil {
 		return time.Time{}
 	}
+	before := i.signs.expired.Swap(true) // before the sign of life is loaded, so that a later one is noticed
+	ends := i.endsLocked(grace)
+	if time.Now().Before(ends) {
+		i.signs.expired.Store(before)
+	}
+	return ends
+}
+
+// endsLocked returns when the informer has gone without a sign of life, or
+// without a watch, for too long.
+func (i *informer) endsLocked(grace time.Duration) time.Time {
 	ends := i.pool.clock.At(i.signs.proof.Load()).Add(max(grace, i.pool.options.StallTimeout))
 	if d := i.mu.detached; !d.IsZero() && d.Add(grace).Before(ends) {
 		return d.Add(grace)
@@ -175,6 +187,7 @@ func (i *informer) polled() {
 
 	i.mu.polling = true
 	i.mu.attach()
+	i.unexpireLocked()
 	i.changedLocked()
 }
 
@@ -229,6 +242,7 @@ func (i *informer) advanceLocked(rv string) (ask bool) {
 	i.mu.rv, i.mu.polling = rv, false
 	i.mu.setState(StateSynced)
 	i.mu.attach()
+	i.unexpireLocked()
 	ask = i.settleSeenLocked()
 	i.changedLocked()
 

@@ -6,6 +6,7 @@ package hazards_test
 import (
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,5 +94,40 @@ func TestTrustIsWithdrawnUntilTheNewHistoryIsListed(t *testing.T) {
 		s.Heal()
 		pooltest.After(time.Minute)
 		require.NoError(t, l.Trust(0))
+	})
+}
+
+// TestHazardTrustThatReturnsGoesUnheard: an informer whose watch ended in the
+// regular way, and that could not continue for a while, is reported to have
+// changed when it is trusted again, once.
+func TestHazardTrustThatReturnsGoesUnheard(t *testing.T) {
+	var changed atomic.Int64
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.OnChanged = func(informerpool.Key, bool) { changed.Add(1) }
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		for range 3 {
+			pooltest.After(time.Minute)
+			s.SendBookmark()
+			require.True(t, l.TrustEnds(grace).After(time.Now()))
+			s.Set(func(s *pooltest.Server) { s.NotReady = pooltest.Hang() })
+			s.Cut(io.EOF)
+			pooltest.After(2 * grace)
+			require.Error(t, l.Trust(grace))
+			require.False(t, l.TrustEnds(grace).After(time.Now()))
+			before := changed.Load()
+			s.Set(func(s *pooltest.Server) { close(s.NotReady); s.NotReady = nil })
+			pooltest.After(time.Second)
+			require.NoError(t, l.Trust(grace))
+			require.Equal(t, before+1, changed.Load())
+			require.True(t, l.TrustEnds(grace).After(time.Now()))
+
+			for range 30 {
+				pooltest.After(time.Second)
+				s.SendBookmark()
+			}
+			pooltest.After(0)
+			require.Equal(t, before+1, changed.Load(), "it was trusted all the time")
+		}
 	})
 }
