@@ -87,9 +87,6 @@ func (f *feed) Handle(e informerpool.Event) {
 	if c.handle != nil && f.stream.feed == f && f.stream.apply(key, e) {
 		c.queue.add(item{f.stream.streamKey, key})
 	}
-	if c.mu.reported[f.entry.name].state != Synced {
-		c.notify(f.entry.name)
-	}
 }
 
 // Replayed implements informerpool.ReplayHandler.
@@ -100,7 +97,6 @@ func (f *feed) Replayed(informerpool.Key) {
 		}
 		return st.sweep(f.target)
 	})
-	f.consumer.notify(f.entry.name)
 }
 
 // change changes a stream, and queues the objects that f returns.

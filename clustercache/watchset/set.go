@@ -32,10 +32,10 @@ type Options struct {
 	// the set. Nil if the events go to a [Source] instead.
 	Handle func(ctx context.Context, e Event) error
 	// OnStatus is called when the state of an entry, or the cause of it, has
-	// changed with an event of its cluster, with its first list, or, until it
-	// is Synced, with an event of an object. Changes that come without any of
-	// these, such as a right that is revoked, are in Set.Status alone. A slow
-	// OnStatus may miss a state that did not last. Nil calls nothing.
+	// changed, by whatever an event of its cluster or of its watch reports: a
+	// first list, a right that is revoked or granted, a kind that comes or
+	// goes. A slow OnStatus may miss a state that did not last. Nil calls
+	// nothing.
 	OnStatus func(Status)
 	// DeliverLeft delivers the objects that leave the set, and may still exist
 	// in their cluster, as Deleted with the mark Left: those of an entry that
@@ -80,6 +80,7 @@ type Set struct {
 
 		entries   map[string]*entry
 		consumers map[*consumer]struct{} // also those that have ended, until their last call returns
+		watches   *clustercache.Subscription
 		stopped   bool
 	}
 }
@@ -333,14 +334,20 @@ func (s *Set) all() []*consumer {
 // inHandler reports whether a handler calls.
 func (s *Set) inHandler() bool { return slices.ContainsFunc(s.all(), (*consumer).calls) }
 
-// followClusters follows the events of clusters on a goroutine, until the set
-// or the ClusterCache ends.
+// followClusters follows the events of clusters and watches, until the set or
+// the ClusterCache ends.
 func (s *Set) followClusters() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	if s.mu.stopped {
 		return
+	}
+	if s.options.OnStatus != nil {
+		if sub, err := s.cc.SubscribeWatches(s.watchChanged); err == nil { // or the ClusterCache has ended
+			sub.Start()
+			s.mu.watches = sub
+		}
 	}
 	s.running.Go(func() {
 		for e := range s.cc.ClusterEvents(s.ctx) {
@@ -355,11 +362,14 @@ func (s *Set) followClusters() {
 // context ends. It is idempotent and does not wait.
 func (s *Set) Stop() {
 	s.mu.Lock()
-	entries := s.mu.entries
-	s.mu.stopped, s.mu.entries = true, nil
+	entries, watches := s.mu.entries, s.mu.watches
+	s.mu.stopped, s.mu.entries, s.mu.watches = true, nil, nil
 	s.mu.Unlock()
 
 	s.cancel()
+	if watches != nil {
+		watches.Stop()
+	}
 	for _, c := range s.all() {
 		c.stop()
 	}

@@ -148,6 +148,12 @@ func (s *Set) clusterChanged(e clustercache.ClusterEvent) {
 	s.notify(func(of *entry) bool { return of.target.Cluster == e.Cluster })
 }
 
+// watchChanged is called after every event of a watch. Two entries may share
+// it.
+func (s *Set) watchChanged(e clustercache.WatchEvent) {
+	s.notify(func(of *entry) bool { return of.target.Cluster == e.Key.Cluster && of.target.GVK == e.Key.GVK })
+}
+
 // notify has the status of some entries delivered, if it has changed.
 func (s *Set) notify(selected func(*entry) bool) {
 	var names []string
