@@ -79,7 +79,7 @@ func (d *demo) revoke(ctx context.Context) error {
 	if err := d.west.Grant(ctx, identity); err != nil {
 		return err
 	}
-	d.Say("the right to Rollouts is revoked, and the connection reset, since open watches continue")
+	d.Say("the right to Rollouts is revoked, and the connection reset, since servers continue open watches")
 	d.road.ResetAll()
 	if err := d.reason(ctx, "production", "Forbidden"); err != nil {
 		return err

@@ -17,13 +17,11 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// soon speeds up the demonstration: how long to wait before asking again for
-// something that is not there, or refused. The defaults, of 10 to 30 s, cost
-// fewer requests.
-const soon = time.Second
+// grace is how long a watch is kept after the last Pipeline released it. It is
+// shorter than the default, of 30 s, for the sake of the demonstration.
+const grace = time.Second
 
 // newOperator returns an operator that runs in the hub, and its caches. It does
 // no I/O.
@@ -43,16 +41,10 @@ func newOperator(hub *rest.Config, log logr.Logger) (manager.Manager, *clusterca
 		return nil, nil, err
 	}
 	cc, err := clustercache.New(clustercache.Options{
-		Resolver:         access,
-		Scheme:           scheme,
-		Logger:           log,
-		ProbeInterval:    soon,
-		ProbeTimeout:     2 * soon,
-		FailureThreshold: 2,
-		MaxBackoff:       soon,
-		RetryInterval:    soon,
-		Informers:        informerpool.Options{MaxBackoff: soon},
-		GC:               clustercache.GC{Grace: soon, InUse: clustercache.OwnerExists(mgr.GetAPIReader())},
+		Resolver: access,
+		Scheme:   scheme,
+		Logger:   log,
+		GC:       clustercache.GC{Grace: grace, InUse: clustercache.OwnerExists(mgr.GetAPIReader())},
 	})
 	if err != nil {
 		return nil, nil, err

@@ -35,8 +35,25 @@ var rights = []rbacv1.PolicyRule{
 		Resources: []string{"releases", "rollouts"},
 		Verbs:     []string{"list", "watch", "patch"},
 	},
+	definitions,
+	apiServices,
 	identity,
 }
+
+// definitions and apiServices are the rights by which a kind that is installed
+// later is noticed within a second. Without them it takes RetryInterval.
+var (
+	definitions = rbacv1.PolicyRule{
+		APIGroups: []string{"apiextensions.k8s.io"},
+		Resources: []string{"customresourcedefinitions"},
+		Verbs:     []string{"list", "watch"},
+	}
+	apiServices = rbacv1.PolicyRule{
+		APIGroups: []string{"apiregistration.k8s.io"},
+		Resources: []string{"apiservices"},
+		Verbs:     []string{"list", "watch"},
+	}
+)
 
 // identity is the right to know which cluster it is.
 var identity = rbacv1.PolicyRule{
