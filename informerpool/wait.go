@@ -27,12 +27,8 @@ func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
 		changed := i.mu.waiters.add()
 		i.mu.Unlock()
 
-		select {
-		case <-changed:
-		case <-l.released:
-		case <-i.ctx.Done():
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := l.pause(ctx, i, changed); err != nil {
+			return err
 		}
 	}
 }
@@ -110,4 +106,40 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 		}
 		return nil
 	})
+}
+
+// WaitFor waits until done returns true. done is called at once, and again
+// whenever the informer has changed, such as after each event of its watch; it
+// may use the lease, and must not block. The error is [ErrReleased],
+// [ErrClosed], or the cause of ctx's end.
+func (l *Lease) WaitFor(ctx context.Context, done func() bool) error {
+	for {
+		if err := l.gone(); err != nil {
+			return fmt.Errorf("%s: %w", l.Key(), err)
+		}
+		i := l.lock().informer
+		changed := i.mu.waiters.add() // before done looks, so that no change is missed
+		i.mu.Unlock()
+		if done() {
+			return nil
+		}
+
+		if err := l.pause(ctx, i, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits until changed is closed, the lease ends, or the informer does. The
+// error is the cause of ctx's end.
+func (l *Lease) pause(ctx context.Context, i *informer, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+	case <-l.released:
+	case <-i.ctx.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+
+	return nil
 }
