@@ -43,6 +43,7 @@ func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version
 		}
 	}
 
+	op.gone = v.meta().GetUID()
 	if op.dryRun || slices.Contains(options.DryRun, metav1.DryRunAll) {
 		return nil, nil
 	}

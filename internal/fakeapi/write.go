@@ -26,6 +26,7 @@ type writing struct {
 	t      *table
 	req    *Request
 	dryRun bool
+	gone   types.UID // of the object that a delete has removed
 }
 
 // write serves the verbs that write.
@@ -61,7 +62,12 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, req *Request, t *
 	case out == nil:
 		writeJSON(w, http.StatusOK, metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
-			Details: &metav1.StatusDetails{Name: req.Name, Group: req.Group, Kind: req.Resource},
+			Details: &metav1.StatusDetails{
+				Name:  req.Name,
+				Group: req.Group,
+				Kind:  req.Resource,
+				UID:   op.gone,
+			},
 		})
 	default:
 		writeRaw(w, code, formOf(r, req, t.kind).of(out))

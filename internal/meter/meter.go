@@ -40,6 +40,10 @@ type Meter struct {
 
 	apiVersion, kind string
 	namespace, name  string
+
+	identify     bool   // whether the following are kept
+	uid, version string // of the metadata
+	detailsUID   string // of a Status
 }
 
 // frame is an open object or array.
@@ -48,6 +52,7 @@ type frame struct {
 	array   bool
 	key     bool  // the next string is a key
 	meta    bool  // it is the document's metadata
+	details bool  // it is a Status's details
 	entries int64 // so far
 }
 
@@ -72,11 +77,27 @@ func (m *Meter) TypeMeta() (apiVersion, kind string) { return m.apiVersion, m.ki
 // Named returns the namespace and name in the metadata of the last document.
 func (m *Meter) Named() (namespace, name string) { return m.namespace, m.name }
 
+// Identify makes the meter keep what Identified returns.
+func (m *Meter) Identify() *Meter {
+	m.identify = true
+	return m
+}
+
+// Identified returns the uid and the resourceVersion of the object that the
+// last document contains, or the uid of the one that it is a Status about.
+func (m *Meter) Identified() (uid, version string) {
+	if m.kind == "Status" && m.detailsUID != "" {
+		return m.detailsUID, ""
+	}
+	return m.uid, m.version
+}
+
 // Next prepares the meter for the next document.
 func (m *Meter) Next() {
 	m.stack, m.state, m.space = m.stack[:0], between, 0
 	m.apiVersion, m.kind, m.label = "", "", nil
 	m.namespace, m.name = "", ""
+	m.uid, m.version, m.detailsUID = "", "", ""
 }
 
 // Feed processes the next bytes of the document.
@@ -240,12 +261,13 @@ func (m *Meter) open(to target, array bool) {
 		}
 	}
 
-	meta := !array && len(m.stack) == 1 && !m.stack[0].array && string(m.key) == "metadata"
+	member := !array && len(m.stack) == 1 && !m.stack[0].array // of the document
 	m.stack = append(m.stack, frame{
-		target: to.plan,
-		array:  array,
-		key:    !array,
-		meta:   meta,
+		target:  to.plan,
+		array:   array,
+		key:     !array,
+		meta:    member && string(m.key) == "metadata",
+		details: member && string(m.key) == "details",
 	})
 }
 
@@ -292,6 +314,13 @@ func (m *Meter) labelOf(f *frame) *string {
 		return &m.name
 	case f.meta && string(m.key) == "namespace":
 		return &m.namespace
+	case !m.identify:
+	case f.meta && string(m.key) == "uid":
+		return &m.uid
+	case f.meta && string(m.key) == "resourceVersion":
+		return &m.version
+	case f.details && string(m.key) == "uid":
+		return &m.detailsUID
 	}
 
 	return nil

@@ -167,6 +167,23 @@ func TestNamesAreThoseOfTheDocumentsMetadata(t *testing.T) {
 	}
 }
 
+func TestIdentityIsThatOfTheObjectOrOfTheOneAStatusIsAbout(t *testing.T) {
+	for doc, want := range map[string][]string{
+		`{"kind":"Pod","metadata":{"uid":"a","resourceVersion":"5","x":{"uid":"no"}}}`:       {"a", "5"},
+		`{"details":{"uid":"b","kind":"pods"},"metadata":{},"kind":"Status"}`:                {"b", ""},
+		`{"kind":"Widget","details":{"uid":"no"},"metadata":{"uid":"a"}}`:                    {"a", ""},
+		`{"kind":"Status","details":{"causes":[{"uid":"no"}]},"x":{"details":{"uid":"no"}}}`: {"", ""},
+	} {
+		m := New(reflect.TypeFor[metav1.Status]()).Identify()
+		m.Feed([]byte(doc))
+		uid, version := m.Identified()
+		require.Equal(t, want, []string{uid, version}, doc)
+		m.Next()
+		uid, version = m.Identified()
+		require.Empty(t, uid+version)
+	}
+}
+
 func BenchmarkFeed(b *testing.B) {
 	m := New(reflect.TypeFor[corev1.Pod]())
 	doc := []byte(usualPod)
