@@ -25,8 +25,8 @@ var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/levels",
 		"clustercache/internal/liveclient", "clustercache/internal/phase", "clustercache/internal/tenure",
-		"clustercache/internal/watchset", "clustercache/ownership", "clustercache/resolver",
-		"gc", "informerpool",
+		"clustercache/internal/watchset", "clustercache/internal/writes", "clustercache/ownership",
+		"clustercache/resolver", "gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 		"internal/transport",
 	},
 	"clustercache/internal/liveclient": {
-		"clustercache/internal/apistatus", "informerpool",
+		"clustercache/internal/apistatus", "clustercache/internal/writes", "informerpool",
 		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
 	},
 	"clustercache/internal/debounce":    {"internal/timetable"},
@@ -62,6 +62,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/watchset": {
 		"clustercache/internal/definitions", "informerpool", "internal/restmap", "internal/timetable",
 	},
+	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",
 		"internal/callback", "internal/clustername",

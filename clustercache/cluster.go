@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 )
@@ -34,6 +35,7 @@ type cluster struct {
 	reader *reader
 	live   *liveclient.Factory
 	wants  *watchset.Set
+	writes *writes.Log // nil without Options.ReadYourWrites
 
 	pinned  atomic.Bool // stays known without a watch
 	leaving atomic.Bool // is to be given up with its last watch
@@ -60,6 +62,9 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	c.mapper = c.conn.Mapper()
 	c.wants = newWants(c)
 	c.live = newLive(c)
+	if cc.options.ReadYourWrites > 0 {
+		c.writes = writes.New(func() informerpool.Epoch { return c.conn.View().Epoch })
+	}
 
 	return c
 }

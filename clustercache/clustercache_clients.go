@@ -8,14 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -37,7 +43,8 @@ func newLive(c *cluster) *liveclient.Factory {
 	})
 }
 
-// Client returns a client for a cluster. It reads as Reader does, and writes to
+// Client returns a client for a cluster. It reads as Reader does, or, with
+// Options.ReadYourWrites, no less than what was written before, and writes to
 // the API server. Client does no I/O; its result can be kept for as long as the
 // cluster is known. While the cluster is not connected, writes fail at once
 // with [ErrNotConnected]; writes to a cluster that another replica owns fail
@@ -61,7 +68,7 @@ func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) 
 	if err != nil {
 		return nil, &ClusterError{Cluster: cluster, Op: "client", Err: err}
 	}
-	return &cachedClient{Client: liveclient.Named(live, c.hooks()), reader: c.reader}, nil
+	return &cachedClient{Client: liveclient.Named(live, c.hooks()), c: c}, nil
 }
 
 // LiveClient is Client without the cache: reads go to the API server as well,
@@ -86,6 +93,7 @@ func (c *cluster) hooks() liveclient.Hooks {
 		Write: func(ctx context.Context, call func(context.Context) error) error {
 			return c.cc.tenure.Write(ctx, c.key, call)
 		},
+		Writes: c.writes,
 	}
 }
 
@@ -140,23 +148,53 @@ func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, er
 	return nil, &ClusterError{Cluster: cluster, Op: op, Err: err}
 }
 
-// cachedClient is a live client with cached reads.
+// cachedClient is a live client with cached reads, which show what was written
+// before if Options.ReadYourWrites is set.
 type cachedClient struct {
 	client.Client
 
-	reader client.Reader
+	c *cluster
 }
 
 // Get implements client.Reader.
 func (c *cachedClient) Get(
 	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
 ) error {
-	return c.reader.Get(ctx, key, obj, opts...)
+	if c.c.writes.Any() && !(&client.GetOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency {
+		if p := c.written(obj, key); p != nil {
+			opts = append(slices.Clip(opts), toShow{p})
+		}
+	}
+	return c.c.reader.Get(ctx, key, obj, opts...)
 }
 
 // List implements client.Reader.
 func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return c.reader.List(ctx, list, opts...)
+	if !c.c.writes.Any() {
+		return c.c.reader.List(ctx, list, opts...)
+	}
+	lo := (&client.ListOptions{}).ApplyOptions(opts)
+	if !lo.DisableReadYourWritesConsistency {
+		key := client.ObjectKey{Namespace: lo.Namespace}
+		if lo.FieldSelector != nil {
+			key.Name, _ = lo.FieldSelector.RequiresExactMatch(watchset.FieldName)
+		}
+		if p := c.written(list, key); p != nil {
+			opts = append(slices.Clip(opts), toShow{p})
+		}
+	}
+
+	return c.c.reader.List(ctx, list, opts...)
+}
+
+// written returns the writes that a read has to show, or nil.
+func (c *cachedClient) written(obj runtime.Object, key client.ObjectKey) *writes.Pending {
+	gvk, err := apiutil.GVKForObject(obj, c.c.cc.options.Scheme)
+	if err != nil {
+		return nil // the read fails
+	}
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	return c.c.writes.Of(gvk, key)
 }
 
 // RESTConfig returns a copy of the cluster's current REST config, for making

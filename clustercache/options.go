@@ -68,6 +68,16 @@ type Options struct {
 	// ReadMode is the mode of reads that do not specify one. Defaults to
 	// [PreferCache].
 	ReadMode ReadMode
+	// ReadYourWrites makes reads by a [ClusterCache.Client] show what the
+	// clients of this ClusterCache wrote before. A read that the cache would
+	// answer with an older state waits for the cache, until the last of those
+	// writes is this old; then, and as long as the cache is behind, the API
+	// server answers, or, in mode CacheOnly, the read fails with [ErrStale].
+	// Useful is a second. The option client.DisableReadYourWritesConsistency
+	// excepts a read or a write. Defaults to 0, which means never: as with
+	// EnableReadYourWritesConsistency of controller-runtime. docs/reading.md
+	// says which writes count.
+	ReadYourWrites time.Duration
 	// IdleTimeout is how long an informer started by a read in mode [AutoWatch]
 	// runs after the last such read. Defaults to 10 min.
 	IdleTimeout time.Duration
@@ -302,6 +312,7 @@ func (o Options) validate() error {
 		"RetryInterval":  o.RetryInterval,
 		"RequestTimeout": o.RequestTimeout,
 		"SilentAfter":    o.SilentAfter,
+		"ReadYourWrites": o.ReadYourWrites,
 	} {
 		check(d >= 0, field, "negative")
 		if field != "IdleTimeout" && field != "StaleAfter" { // in which any time is useful, and floods nobody

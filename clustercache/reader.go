@@ -61,6 +61,9 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	}
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
+		if o.written != nil {
+			c.catchUp(ctx, &o, coverGet(nil, c.wants.Of(gvk), key))
+		}
 		err = c.getCached(&o, gvk, key, obj)
 	}
 
@@ -104,6 +107,10 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
+		if o.written != nil {
+			covering, _ := c.coverList(&o, gvk, &lo)
+			c.catchUp(ctx, &o, covering)
+		}
 		err = c.listCached(&o, gvk, &lo, list)
 	}
 
@@ -112,6 +119,9 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		if err == nil {
 			nameKinds(list, gvk)
 			c.wants.SeenAll(gvk, list)
+			if o.written != nil && lo.Continue == "" {
+				o.written.Listed(list.GetResourceVersion())
+			}
 		}
 		return r.fail(gvk, "list", err)
 	}
@@ -236,6 +246,9 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 	}
 	if err := want.Owes(); err != nil {
 		return instead(o, err)
+	}
+	if o.written != nil && o.written.Behind(want) {
+		return instead(o, errBehind)
 	}
 	if o.maxAge == 0 && o.atLeast == "" && o.origin == nil {
 		return nil

@@ -4,6 +4,7 @@
 package clustercache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 )
 
 // ReadMode selects where reads are answered from. It is an option of the whole
@@ -34,6 +36,8 @@ import (
 //	    degraded for StaleAfter
 //	... behind what another      API server       ErrStale                API server
 //	    watch showed
+//	... behind a write before,   waits, then      waits, then             waits, then
+//	    with ReadYourWrites      API server       ErrStale                API server
 //
 // Reads in mode LiveOnly are answered like reads in mode PreferCache of a kind
 // that is not watched.
@@ -76,6 +80,7 @@ type readOptions struct {
 	origin  *Origin
 
 	forApply bool
+	written  *writes.Pending // what has to be shown; nil: nothing
 }
 
 var (
@@ -205,4 +210,43 @@ func (c *cluster) lacksManagedFields(want *watchset.Want) error {
 		return fmt.Errorf("%w: ForApply: %w", ErrUnsupported, errNoManagedFields)
 	}
 	return nil
+}
+
+// toShow is a read option for what was written before.
+type toShow struct{ *writes.Pending }
+
+var (
+	_ client.GetOption  = toShow{}
+	_ client.ListOption = toShow{}
+)
+
+// ApplyToGet implements client.GetOption.
+func (toShow) ApplyToGet(*client.GetOptions) {}
+
+// ApplyToList implements client.ListOption.
+func (toShow) ApplyToList(*client.ListOptions) {}
+
+func (w toShow) applyToRead(o *readOptions) { o.written = w.Pending }
+
+var errBehind = fmt.Errorf("%w: the cache does not show an earlier write yet", ErrStale)
+
+// catchUp waits, for as long as Options.ReadYourWrites allows, until the
+// informer that is to answer a read shows what was written before.
+func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering watchset.Candidates) {
+	if o.written.Unknown() || o.mode == LiveOnly {
+		return
+	}
+	left := time.Until(o.written.Last().Add(c.cc.options.ReadYourWrites))
+	if left <= 0 {
+		return
+	}
+	for _, candidate := range covering.Rank() {
+		if c.usable(&readOptions{mode: CacheOnly, maxAge: o.maxAge}, candidate.Want) != nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, left)
+		_ = candidate.Lease().WaitFor(ctx, func() bool { return !o.written.Behind(candidate.Want) })
+		cancel()
+		return
+	}
 }

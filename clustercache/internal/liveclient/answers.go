@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/internal/meter"
 	"github.com/fleetcache/fleetcache/internal/sanitize"
@@ -92,7 +93,8 @@ func (c *callState) admit(resp *http.Response) error {
 		resp.ContentLength = -1
 		resp.Body = &listBody{ReadCloser: resp.Body, call: c}
 	case c.deletes:
-		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(reflect.TypeFor[metav1.Status]())}
+		deleted := meter.New(reflect.TypeFor[metav1.Status]()).Identify()
+		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: deleted}
 	case c.into != nil:
 		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(c.into)}
 	}
@@ -141,6 +143,8 @@ func (b *objectBody) Read(p []byte) (int, error) {
 		if other := b.call.checkObject(b.meter); other != nil {
 			return 0, b.call.fail(other)
 		}
+		uid, version := b.meter.Identified()
+		b.call.identity = identity{uid: types.UID(uid), version: version}
 	}
 
 	return n, err

@@ -142,9 +142,12 @@ func (l *bounded) Create(ctx context.Context, obj client.Object, opts ...client.
 
 // Delete implements client.Client.
 func (l *bounded) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	return l.do(ctx, l.deleted(obj), func(ctx context.Context, c client.Client) error {
-		return c.Delete(ctx, obj, opts...)
-	})
+	answer := l.deleted(obj)
+	err := l.do(ctx, answer, func(ctx context.Context, c client.Client) error { return c.Delete(ctx, obj, opts...) })
+	if to, asked := ctx.Value(identityKey{}).(*identity); asked && err == nil {
+		*to = answer.identity
+	}
+	return err
 }
 
 // Update implements client.Client.

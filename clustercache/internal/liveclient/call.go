@@ -40,7 +40,8 @@ type callState struct {
 	item    int    // the largest object of a list in JSON, if larger than usual
 
 	answered bool
-	failed   error // why the answer was refused
+	failed   error    // why the answer was refused
+	identity identity // of an answer that is not decoded
 }
 
 // callKey is the context key of a request's call.

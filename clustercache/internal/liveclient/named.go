@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
+	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 )
 
 // Hooks are what a named client calls.
@@ -24,6 +25,8 @@ type Hooks struct {
 	// Write is called with each call that may change the cluster. It makes the
 	// call, with a context of its own, or returns an error.
 	Write func(ctx context.Context, call func(context.Context) error) error
+	// Writes remembers what was written; nil: nothing does.
+	Writes *writes.Log
 }
 
 // Named returns a client whose errors are made by a hook. Often the error of a
@@ -48,14 +51,13 @@ func (n *named) show(obj any, written bool, call func() error) error {
 }
 
 // write makes a call that writes obj, into which the answer is decoded.
-func (n *named) write(
-	ctx context.Context, op string, obj any, dryRun []string, call func(context.Context) error,
-) error {
+func (n *named) write(ctx context.Context, op string, obj any, m manner, call func(context.Context) error) error {
 	return n.change(ctx, op, obj, func(ctx context.Context) error {
-		if len(dryRun) > 0 {
-			return call(ctx)
+		recorded := func() error { return n.recorded(ctx, obj, obj, m, call) }
+		if len(m.dryRun) > 0 {
+			return recorded()
 		}
-		return n.show(obj, true, func() error { return call(ctx) })
+		return n.show(obj, true, recorded)
 	})
 }
 
@@ -92,7 +94,8 @@ func (n *named) List(ctx context.Context, list client.ObjectList, opts ...client
 // Apply implements client.Client.
 func (n *named) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	o := (&client.ApplyOptions{}).ApplyOptions(opts)
-	return n.write(ctx, "apply", obj, o.DryRun, func(ctx context.Context) error {
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	return n.write(ctx, "apply", obj, m, func(ctx context.Context) error {
 		return n.Client.Apply(ctx, obj, opts...)
 	})
 }
@@ -100,20 +103,25 @@ func (n *named) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts 
 // Create implements client.Client.
 func (n *named) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	o := (&client.CreateOptions{}).ApplyOptions(opts)
-	return n.write(ctx, "create", obj, o.DryRun, func(ctx context.Context) error {
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	return n.write(ctx, "create", obj, m, func(ctx context.Context) error {
 		return n.Client.Create(ctx, obj, opts...)
 	})
 }
 
 // Delete implements client.Client.
 func (n *named) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	return n.change(ctx, "delete", obj, func(ctx context.Context) error { return n.Client.Delete(ctx, obj, opts...) })
+	o := (&client.DeleteOptions{}).ApplyOptions(opts)
+	return n.change(ctx, "delete", obj, func(ctx context.Context) error {
+		return n.deletes(ctx, obj, o, func(ctx context.Context) error { return n.Client.Delete(ctx, obj, opts...) })
+	})
 }
 
 // Update implements client.Client.
 func (n *named) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	o := (&client.UpdateOptions{}).ApplyOptions(opts)
-	return n.write(ctx, "update", obj, o.DryRun, func(ctx context.Context) error {
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	return n.write(ctx, "update", obj, m, func(ctx context.Context) error {
 		return n.Client.Update(ctx, obj, opts...)
 	})
 }
@@ -121,15 +129,19 @@ func (n *named) Update(ctx context.Context, obj client.Object, opts ...client.Up
 // Patch implements client.Client.
 func (n *named) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	o := (&client.PatchOptions{}).ApplyOptions(opts)
-	return n.write(ctx, "patch", obj, o.DryRun, func(ctx context.Context) error {
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	return n.write(ctx, "patch", obj, m, func(ctx context.Context) error {
 		return n.Client.Patch(ctx, obj, patch, opts...)
 	})
 }
 
 // DeleteAllOf implements client.Client.
 func (n *named) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
+	o := (&client.DeleteAllOfOptions{}).ApplyOptions(opts)
 	return n.change(ctx, "delete all of", obj, func(ctx context.Context) error {
-		return n.Client.DeleteAllOf(ctx, obj, opts...)
+		return n.deletesAll(ctx, kindSent(obj, n.Scheme()), o, func(ctx context.Context) error {
+			return n.Client.DeleteAllOf(ctx, obj, opts...)
+		})
 	})
 }
 
@@ -146,6 +158,24 @@ type namedSubresource struct {
 	n     *named
 	name  string
 	inner client.SubResourceClient
+}
+
+// write makes a call that writes a subresource of obj. The answer is decoded
+// into body, or, without one, into obj.
+func (s *namedSubresource) write(
+	ctx context.Context, op string, obj any, body client.Object, m manner, call func(context.Context) error,
+) error {
+	answer := obj
+	if body != nil {
+		answer = body
+	}
+	if _, own := ownSubresources[s.name]; !own {
+		answer = nil // it may show any object
+	}
+
+	return s.n.change(ctx, op+s.name+" of", obj, func(ctx context.Context) error {
+		return s.n.recorded(ctx, obj, answer, m, call)
+	})
 }
 
 // Get implements client.SubResourceClient.
@@ -166,7 +196,9 @@ func (s *namedSubresource) Create(
 func (s *namedSubresource) Update(
 	ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption,
 ) error {
-	return s.n.change(ctx, "update "+s.name+" of", obj, func(ctx context.Context) error {
+	o := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts)
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	return s.write(ctx, "update ", obj, o.SubResourceBody, m, func(ctx context.Context) error {
 		return s.inner.Update(ctx, obj, opts...)
 	})
 }
@@ -175,7 +207,9 @@ func (s *namedSubresource) Update(
 func (s *namedSubresource) Patch(
 	ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
 ) error {
-	return s.n.change(ctx, "patch "+s.name+" of", obj, func(ctx context.Context) error {
+	o := (&client.SubResourcePatchOptions{}).ApplyOptions(opts)
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	return s.write(ctx, "patch ", obj, o.SubResourceBody, m, func(ctx context.Context) error {
 		return s.inner.Patch(ctx, obj, patch, opts...)
 	})
 }
@@ -184,7 +218,9 @@ func (s *namedSubresource) Patch(
 func (s *namedSubresource) Apply(
 	ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
 ) error {
-	return s.n.change(ctx, "apply "+s.name+" of", obj, func(ctx context.Context) error {
+	o := (&client.SubResourceApplyOptions{}).ApplyOpts(opts)
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	return s.write(ctx, "apply ", obj, nil, m, func(ctx context.Context) error {
 		return s.inner.Apply(ctx, obj, opts...)
 	})
 }

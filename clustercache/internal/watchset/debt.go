@@ -141,15 +141,20 @@ func (w *Want) selector() labels.Selector {
 // mayHave returns a function that reports whether a want may select an object
 // by its fields. It evaluates only name and namespace, which every object has.
 func (w *Want) mayHave() func(*informerpool.Object) bool {
+	mayBeNamed := w.mayBeNamed()
+	return func(o *informerpool.Object) bool { return mayBeNamed(o.GetNamespace(), o.GetName()) }
+}
+
+// mayBeNamed is mayHave for names.
+func (w *Want) mayBeNamed() func(namespace, name string) bool {
 	selector, err := fields.ParseSelector(w.FieldSelector)
 	if err != nil {
-		return func(*informerpool.Object) bool { return true } // such a want has no lease
+		return func(string, string) bool { return true } // such a want has no lease
 	}
 	terms := selector.Requirements()
-	return func(o *informerpool.Object) bool {
+	return func(namespace, name string) bool {
 		return !slices.ContainsFunc(terms, func(r fields.Requirement) bool {
-			return r.Field == FieldName && !Matches(r, o.GetName()) ||
-				r.Field == FieldNamespace && !Matches(r, o.GetNamespace())
+			return r.Field == FieldName && !Matches(r, name) || r.Field == FieldNamespace && !Matches(r, namespace)
 		})
 	}
 }

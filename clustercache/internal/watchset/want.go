@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -82,6 +83,26 @@ func (w *Want) In(asked string) string {
 		return asked
 	}
 	return ""
+}
+
+// Position returns the position of the want's informer.
+func (w *Want) Position() informerpool.Position { return w.lease.Position() }
+
+// Find returns an object of the want's informer.
+func (w *Want) Find(namespace, name string) (*informerpool.Object, error) {
+	return w.lease.Get(namespace, name)
+}
+
+// MaySelect reports whether the want may select an object of this name and
+// these labels. Of fields, only name and namespace are known.
+func (w *Want) MaySelect(key client.ObjectKey, has map[string]string) bool {
+	if w.Namespaced() && apart(w.Namespace, key.Namespace) {
+		return false
+	}
+	if selector := w.selector(); selector != nil && !selector.Matches(labels.Set(has)) {
+		return false
+	}
+	return w.mayBeNamed()(key.Namespace, key.Name)
 }
 
 func (w *Want) broadcast() {

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reading_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// delayed is the body of a watch whose events arrive late.
+type delayed struct{ io.ReadCloser }
+
+// Read implements io.Reader.
+func (d delayed) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p)
+	time.Sleep(300 * time.Millisecond)
+	return n, err
+}
+
+// slowWatches returns the config of a proxy that delays all watches of a
+// cluster, and nothing else.
+func slowWatches(t *testing.T, c *testenv.Cluster) *rest.Config {
+	t.Helper()
+	target, err := url.Parse(c.Config().Host)
+	require.NoError(t, err)
+	through, err := rest.TransportFor(c.Config())
+	require.NoError(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     through,
+		FlushInterval: -1,
+		ErrorLog:      fleettest.DiscardLog,
+		ModifyResponse: func(r *http.Response) error {
+			if r.Request.URL.Query().Has("watch") {
+				r.Body = delayed{r.Body}
+			}
+			return nil
+		},
+	}
+	s := httptest.NewServer(proxy)
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL}
+}
+
+// seedReal makes a real cluster have the objects of newLate, and no others.
+func seedReal(t *testing.T, c client.Client) {
+	t.Helper()
+	in := client.InNamespace("default")
+	stale := &corev1.ConfigMapList{}
+	require.NoError(t, c.List(t.Context(), stale, in))
+	for _, o := range stale.Items {
+		o.Finalizers = nil
+		require.NoError(t, client.IgnoreNotFound(c.Update(t.Context(), &o)))
+	}
+	require.NoError(t, c.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, in))
+	require.NoError(t, c.DeleteAllOf(t.Context(), &appsv1.Deployment{}, in))
+
+	kept := configMap("kept")
+	kept.Finalizers = []string{"example.com/keep"}
+	labels := map[string]string{"a": "b"}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+	}
+	app := &appsv1.Deployment{
+		ObjectMeta: fleettest.ObjectMeta("one"),
+		Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+	}
+	for _, o := range []client.Object{configMap("one"), configMap("two"), kept, app} {
+		require.NoError(t, c.Create(t.Context(), o))
+	}
+}
+
+// TestRealReadsShowWhatWasWritten is TestGuaranteeReadsShowWhatWasWritten with a
+// real API server, whose watches are slow.
+func TestRealReadsShowWhatWasWritten(t *testing.T) {
+	server := testenv.Start(t, 1)[0]
+	d := fleettest.NewDirectory()
+	d.Set(fleettest.Key("a"), slowWatches(t, server))
+	o := fleettest.Quick(d)
+	o.ReadYourWrites = 20 * time.Second
+	cc := fleettest.Start(t, o)
+	var watches []*clustercache.Watch
+	for _, kind := range []client.Object{&corev1.ConfigMap{}, &appsv1.Deployment{}} {
+		w, err := cc.Watch(t.Context(), fleettest.Key("a"), kind, client.InNamespace("default"))
+		require.NoError(t, err)
+		watches = append(watches, w)
+	}
+	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+	c, err := cc.Client(fleettest.Key("a"))
+	require.NoError(t, err)
+
+	for way, write := range ownWrites {
+		t.Run(way, func(t *testing.T) {
+			seedReal(t, server.Client())
+			for _, w := range watches {
+				require.NoError(t, w.WaitForSync(t.Context()))
+			}
+			require.Eventually(t, func() bool { // the watches have caught up
+				cached, _ := states(t, cc.Reader(fleettest.Key("a")), client.InNamespace("default"))
+				truth, _ := states(t, server.Client(), client.InNamespace("default"))
+				return len(cached) == len(truth) && cached["ConfigMap kept"] == truth["ConfigMap kept"] &&
+					cached["Deployment one"] == truth["Deployment one"]
+			}, time.Minute, 50*time.Millisecond)
+
+			require.NoError(t, write(t, c))
+			shown, cached := states(t, c, client.InNamespace("default"))
+			truth, _ := states(t, server.Client(), client.InNamespace("default"))
+			require.Equal(t, truth, shown)
+			require.True(t, cached)
+			require.Equal(t, gets(t, server.Client()), gets(t, c))
+		})
+	}
+}
