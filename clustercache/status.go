@@ -96,6 +96,12 @@ type Status struct {
 	// Options.SilentAfter.
 	LastProbe        time.Time `json:"lastProbe,omitzero"`
 	LastProbeSuccess time.Time `json:"lastProbeSuccess,omitzero"`
+	// Healthy counts the probes that were answered while the cluster was
+	// connected, and those that a sign of life made unnecessary; Unhealthy
+	// counts those that were not answered. Both begin when the cluster becomes
+	// known.
+	Healthy   int `json:"healthy"`
+	Unhealthy int `json:"unhealthy"`
 	// LastEvent is when a change of an object last arrived.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	// Endpoint is scheme, host and port of the API server in use, or of the
@@ -186,6 +192,8 @@ func (c *cluster) status() Status {
 		Failures:         v.Failed,
 		LastProbe:        v.LastProbe,
 		LastProbeSuccess: v.LastSuccess,
+		Healthy:          v.Checked.Healthy,
+		Unhealthy:        v.Checked.Unhealthy,
 		LastLife:         c.conn.Transport().LastLife(),
 		LastEvent:        sum.LastEvent,
 		UID:              v.UID,

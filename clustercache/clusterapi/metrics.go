@@ -5,6 +5,7 @@ package clusterapi
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,6 +18,8 @@ var (
 
 	descHealth = prometheus.NewDesc("capi_cluster_cache_healthcheck",
 		"Result of the last clustercache healthcheck for a cluster.", ofCluster, nil)
+	descChecks = prometheus.NewDesc("capi_cluster_cache_healthchecks_total",
+		"Results of all clustercache healthchecks.", append(slices.Clip(ofCluster), "status"), nil)
 	descUp = prometheus.NewDesc("capi_cluster_cache_connection_up",
 		"Whether the connection to the cluster is up.", ofCluster, nil)
 )
@@ -35,7 +38,7 @@ func (m *metrics) register() error {
 	if m.to == nil {
 		return nil
 	}
-	for _, theirs := range []*prometheus.Desc{descHealth, descUp} {
+	for _, theirs := range []*prometheus.Desc{descHealth, descChecks, descUp} {
 		m.to.Unregister(described{theirs})
 	}
 	if err := m.to.Register(m); err != nil {
@@ -53,6 +56,7 @@ func (m *metrics) unregister() {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descHealth
+	ch <- descChecks
 	ch <- descUp
 }
 
@@ -61,6 +65,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, status := range m.cc.Statuses() {
 		labels := []string{status.Cluster.Name, status.Cluster.Namespace}
 		ch <- prometheus.MustNewConstMetric(descUp, prometheus.GaugeValue, number(status.Connected), labels...)
+		for result, n := range map[string]int{"success": status.Healthy, "error": status.Unhealthy} {
+			if n > 0 { // as a vector, whose series begin with the first result
+				of := append(slices.Clip(labels), result)
+				ch <- prometheus.MustNewConstMetric(descChecks, prometheus.CounterValue, float64(n), of...)
+			}
+		}
 		if !status.LastProbe.IsZero() {
 			healthy := number(status.Failures == 0)
 			ch <- prometheus.MustNewConstMetric(descHealth, prometheus.GaugeValue, healthy, labels...)

@@ -216,16 +216,70 @@ func TestMetricsOfClusterAPIsNamesAreTakenOver(t *testing.T) {
 				prometheus.GaugeOpts{Name: "capi_cluster_cache_" + name, Help: help},
 				[]string{"cluster_name", "cluster_namespace"}))
 		}
+		theirs := prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "capi_cluster_cache_healthchecks_total",
+			Help: "Results of all clustercache healthchecks.",
+		}, []string{"cluster_name", "cluster_namespace", "status"})
+		registry.MustRegister(theirs)
 		unregister, err := clusterapi.RegisterMetrics(c.Fleet(), registry)
 		require.NoError(t, err)
+		require.False(t, registry.Unregister(theirs))
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(series("1"))))
 		east.Disconnect()
 		fleet.WaitSynced()
-		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(series("0"))))
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(series("0")),
+			"capi_cluster_cache_connection_up", "capi_cluster_cache_healthcheck"))
 		east.Remove()
 		fleet.WaitSynced()
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader("")))
 		unregister()
+	})
+}
+
+// TestHealthChecksAreCounted, those that a sign of life made unnecessary as
+// well, and attempts to connect not.
+func TestHealthChecksAreCounted(t *testing.T) {
+	fakes(t, func(
+		t *testing.T, fleet *clustercachetest.Fleet, east *clustercachetest.Cluster, c *clusterapi.ClusterCache,
+	) {
+		registry := prometheus.NewPedanticRegistry()
+		unregister, err := clusterapi.RegisterMetrics(c.Fleet(), registry)
+		require.NoError(t, err)
+		defer unregister()
+		checks := func() map[string]float64 {
+			found := map[string]float64{}
+			families, err := registry.Gather()
+			require.NoError(t, err)
+			for _, f := range families {
+				if f.GetName() != "capi_cluster_cache_healthchecks_total" {
+					continue
+				}
+				for _, m := range f.GetMetric() {
+					require.Equal(t, []string{"east", "fleet"},
+						[]string{m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue()})
+					found[m.GetLabel()[2].GetValue()] = m.GetCounter().GetValue()
+				}
+			}
+			return found
+		}
+		require.Empty(t, checks())
+		_, err = c.Fleet().Watch(t.Context(), east.Key(), &corev1.Secret{}) // signs of life
+		require.NoError(t, err)
+		time.Sleep(10 * time.Minute)
+		before := checks()
+		require.InDelta(t, 67, before["success"], 8, "each interval is up to a fifth shorter than ten seconds")
+		require.NotContains(t, before, "error")
+
+		east.Disconnect()
+		time.Sleep(time.Minute)
+		fleet.WaitSynced()
+		require.EqualValues(t, 3, checks()["error"])
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, map[string]float64{"success": before["success"], "error": 3}, checks())
+		east.Connect()
+		time.Sleep(5 * time.Minute)
+		require.Greater(t, checks()["success"], before["success"]+20)
+		require.EqualValues(t, 3, checks()["error"])
 	})
 }
 

@@ -28,6 +28,7 @@ type View struct {
 	Labels    map[string]string // nil while they are unknown
 	Connects  int
 	Resets    int
+	Checked   Checks
 	LostSince time.Time
 	// NextAttempt is when the next attempt is due; see phase.State.NextAttempt.
 	NextAttempt time.Time
@@ -36,6 +37,26 @@ type View struct {
 	// Timeline has the last changes of the phase, the latest last. It is never
 	// longer than timelineLimit.
 	Timeline []Transition
+}
+
+// Checks counts what was learned, while connected, of whether the server lives.
+type Checks struct {
+	// Healthy counts probes that were answered, and those that a sign of life
+	// made unnecessary; Unhealthy those that were not answered.
+	Healthy, Unhealthy int
+}
+
+// count adds what a step has learned.
+func (c *Checks) count(before, now *phase.State) {
+	if !before.Connected {
+		return
+	}
+	if now.LastSuccess.After(before.LastSuccess) {
+		c.Healthy++
+	}
+	if now.Missed > before.Missed {
+		c.Unhealthy++
+	}
 }
 
 // Server is what is known of the API server.
@@ -70,6 +91,7 @@ func (c *Connection) publish(before phase.State) {
 	v, fresh := *old, false
 	v.Phase, v.Since, v.Failure, v.Answers = s.Phase, s.Since, s.Failure, s.Answers
 	v.LostSince, v.NextAttempt = s.LostSince, s.NextAttempt()
+	v.Checked.count(&before, &s)
 	v.Labels = c.labels
 	v.Server = Server{
 		UID:         c.server.uid,
