@@ -68,6 +68,10 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/clustername",
 	},
 	"clustercache/ownership": {"internal/clustername"},
+	"clustercache/remote": {
+		"clustercache",
+		"internal/clustername", "internal/defaults", "internal/workpool",
+	},
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
 		"clustercache/resolver/internal/netaddr",
