@@ -24,9 +24,9 @@ const module = "github.com/fleetcache/fleetcache/"
 var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/levels",
-		"clustercache/internal/liveclient", "clustercache/internal/phase", "clustercache/internal/tenure",
-		"clustercache/internal/watchset", "clustercache/internal/writes", "clustercache/ownership",
-		"clustercache/resolver", "gc", "informerpool",
+		"clustercache/internal/liveclient", "clustercache/internal/members", "clustercache/internal/phase",
+		"clustercache/internal/tenure", "clustercache/internal/watchset", "clustercache/internal/writes",
+		"clustercache/ownership", "clustercache/resolver", "gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},

@@ -103,6 +103,7 @@ func (c *cluster) reassigned(gained bool) {
 	for _, s := range c.cc.subscriptions() {
 		s.reassigned(c, gained)
 	}
+	c.cc.declared.consider(c)
 }
 
 // filled reports whether everything that is watched has been listed, as far as
@@ -191,10 +192,14 @@ func (c *cluster) PhaseChanged(alone bool) {
 	for _, s := range c.cc.subscriptions() {
 		s.phaseChanged(c, c.conn.View().Phase)
 	}
+	c.cc.declared.consider(c)
 }
 
 // ReasonChanged notifies the owners that declared something.
-func (c *cluster) ReasonChanged() { c.cc.declared.clusterChanged(c.key) }
+func (c *cluster) ReasonChanged() {
+	c.cc.declared.clusterChanged(c.key)
+	c.cc.declared.consider(c)
+}
 
 // Relabeled notifies subscriptions, and subscribers of a change. When labels
 // become known, another event of the cluster follows.
@@ -205,6 +210,7 @@ func (c *cluster) Relabeled(changed bool) {
 	for _, s := range c.cc.subscriptions() {
 		s.relabeled(c)
 	}
+	c.cc.declared.consider(c)
 }
 
 // Evicted drops the cached objects.

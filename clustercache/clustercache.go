@@ -178,6 +178,7 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 	if fresh {
 		c = newCluster(cc, key)
 		cc.clusters.byKey[key] = c
+		cc.declared.addCluster(c)
 	}
 	if pin {
 		c.pinned.Store(true)
@@ -186,6 +187,7 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 	cc.clusters.mu.Unlock()
 
 	if fresh {
+		cc.declared.consider(c)
 		c.announce()
 		for _, f := range cc.subscriptions() {
 			f.clusterAdded(c)
@@ -227,6 +229,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 		lease.Retire() // handlers may not have seen the deletes yet
 	}
 	cc.pool.Forget(c.key)
+	cc.declared.consider(c)
 	if listed && cc.tenure != nil {
 		cc.reassign() // it may have been gained while it was given up
 	}
@@ -306,7 +309,9 @@ func (cc *ClusterCache) discover() {
 			cc.tenure.SetClusters(keys)
 			cc.discovery.set(keys)
 			cc.compare(keys, began)
-			cc.discovery.listed.Store(true)
+			if !cc.discovery.listed.Swap(true) {
+				cc.declared.listedClusters()
+			}
 			if notifies { // it reports the rest
 				wait = cc.options.ResolveInterval
 			}

@@ -7,6 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -25,6 +29,12 @@ import (
 // one wins; those of different owners do not wait for each other. An owner ends
 // with a call of Drop, or when it is found gone (GC.InUse).
 //
+// A target with a ClusterSelector stands for a watch in each cluster that it
+// selects, which begins and ends with that: nothing has to be declared again
+// when clusters come, go or are relabeled. It neither keeps a cluster known
+// that is gone, nor one that another replica owns. The watch of a cluster that
+// ceases to match lingers for Informers.Linger.
+//
 // An invalid target fails alone: its error, a [*TargetError], is joined into
 // the returned one, the other targets take effect, and a later Declare tries
 // again. A kind that the cluster does not serve, or does not permit the client
@@ -33,30 +43,45 @@ import (
 // is released. Other errors are [ErrClosed], that of ctx, and gc.ErrDropped if
 // the owner was dropped meanwhile.
 func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Target) (Declaration, error) {
-	uses := make([]WatchKey, 0, len(targets))
+	d := cc.declared
+	uses := make([]need, 0, len(targets))
 	var bad []error
 	for i, t := range targets {
-		if key, err := cc.targetKey(owner, i, t); err != nil {
+		if n, err := cc.need(owner, i, t); err != nil {
 			bad = append(bad, err)
 		} else {
-			uses = append(uses, key)
+			uses = append(uses, n)
 		}
 	}
 
-	change, err := cc.declared.collector.Declare(ctx, owner, uses...)
+	had := d.collector.Uses(owner)
+	selecting := anySelector(uses) || anySelector(had)
+	var before []WatchKey
+	if selecting {
+		before = d.keys(had...)
+	}
+	change, err := d.collector.Declare(ctx, owner, uses...)
 	bad = append(bad, cc.declareErrors(owner, err)...)
-	sortKeys(change.Removed)
-	cc.declared.joined(owner, change.Added)
+	out := Declaration{Added: d.keys(change.Added...), Removed: d.keys(change.Removed...)}
+	if selecting { // a cluster may be selected twice, or also be named
+		after := d.keys(d.collector.Uses(owner)...)
+		out.Added, out.Removed = except(out.Added, before), except(before, after)
+	}
+	sortKeys(out.Removed)
+	d.joined(owner, out.Added)
+	// First this, since a cluster is settled after it is selected.
+	out.Synced = len(bad) == 0 && d.isSettled(uses)
+	out.Synced = out.Synced && d.synced(d.keys(uses...))
 
-	return Declaration{
-		Added: change.Added, Removed: change.Removed, Synced: len(bad) == 0 && cc.declared.synced(uses),
-	}, errors.Join(bad...)
+	return out, errors.Join(bad...)
 }
 
 // Declared returns a snapshot of what an owner uses: the watches that it
-// declared, as far as they are in effect, sorted. It does no I/O.
+// declared, as far as they are in effect, sorted. A target with a
+// ClusterSelector has one for each cluster that it selects at the moment. It
+// does no I/O.
 func (cc *ClusterCache) Declared(owner Owner) []Use {
-	keys := cc.declared.collector.Uses(owner)
+	keys := cc.declared.keys(cc.declared.collector.Uses(owner)...)
 	sortKeys(keys)
 	uses := make([]Use, 0, len(keys))
 	for _, key := range keys {
@@ -65,8 +90,9 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 			continue // released meanwhile
 		}
 		u := w.c.use(w.want)
-		u.Owners = cc.declared.collector.Owners(key)
+		u.Owners = cc.declared.owners(key)
 		sortOwners(u.Owners)
+		u.Owners = slices.Compact(u.Owners)
 		uses = append(uses, u)
 	}
 
@@ -82,13 +108,15 @@ func (cc *ClusterCache) Drop(owner Owner) { cc.declared.collector.Drop(owner) }
 // The error joins one for each owner that could not be checked; other owners
 // are not affected. After the ClusterCache has stopped it is [ErrClosed].
 func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
+	selected := cc.declared.selected()
 	swept, err := cc.declared.collector.Sweep(ctx)
 	sortOwners(swept.Collected)
-	sortKeys(swept.Released)
+	released := cc.declared.releasedKeys(swept.Released, selected)
 	if errors.Is(err, gc.ErrClosed) {
 		err = ErrClosed
 	}
-	return Swept{Collected: swept.Collected, Released: swept.Released}, err
+
+	return Swept{Collected: swept.Collected, Released: released}, err
 }
 
 // WaitForSync waits until every target that an owner uses now can be read from
@@ -96,12 +124,17 @@ func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 // error joins a [*TargetError] for each target that has not synced;
 // apierrors.IsForbidden, meta.IsNoMatchError and the like classify it. Those
 // targets keep trying. For an owner without targets WaitForSync returns nil at
-// once.
+// once. Which clusters a Target.ClusterSelector selects it decides once the
+// resolver has listed them and has answered for each of them.
 func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	uses := cc.declared.collector.Uses(owner)
-	sortKeys(uses)
 	var errs []error
-	for _, key := range uses {
+	if err := cc.declared.settle(ctx, uses); err != nil {
+		errs = append(errs, cc.unsettled(owner, uses, err)...)
+	}
+	keys := cc.declared.keys(uses...)
+	sortKeys(keys)
+	for _, key := range keys {
 		w := cc.declared.watch(key)
 		if w == nil {
 			continue // released meanwhile
@@ -119,14 +152,67 @@ func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	return errors.Join(errs...)
 }
 
-// targetKey returns the key of a target. The error is a *TargetError.
-func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error) {
+// unsettled returns an error for each need with a selector.
+func (cc *ClusterCache) unsettled(owner Owner, needs []need, cause error) (errs []error) {
+	for _, n := range needs {
+		if n.many {
+			errs = append(errs, n.targetError(owner, fmt.Errorf("%w: %w", errUnsettled, cause)))
+		}
+	}
+	return errs
+}
+
+// targetError returns the error of a need of an owner.
+func (n need) targetError(owner Owner, cause error) *TargetError {
+	out := &TargetError{
+		Owner:   owner,
+		Cluster: n.Cluster,
+		GVK:     n.GVK,
+		Err:     cause,
+	}
+	if n.many {
+		out.ClusterSelector, _ = labels.Parse(n.clusters) // it was made from one
+	}
+	return out
+}
+
+var (
+	errUnsettled    = errors.New("not every cluster's labels are known yet")
+	errTwoSelectors = errors.New("a target with a Cluster has no ClusterSelector")
+	errSelectsNone  = errors.New("selects nothing")
+)
+
+// clusterSelector returns the canonical form of a target's selector.
+func clusterSelector(t Target) (string, error) {
+	if t.Cluster != (client.ObjectKey{}) {
+		return "", errTwoSelectors
+	}
+	text := t.ClusterSelector.String()
+	if text == "" && !t.ClusterSelector.Empty() {
+		return "", errSelectsNone // the empty text would select everything
+	}
+	canonical, err := labels.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	return canonical.String(), nil
+}
+
+// need returns what a target needs. The error is a *TargetError.
+func (cc *ClusterCache) need(owner Owner, i int, t Target) (need, error) {
 	id, err := cc.selection(t.Kind, t.Options)
-	if err == nil {
-		return keyOf(t.Cluster, id), nil
+	if err == nil && t.ClusterSelector == nil {
+		return need{WatchKey: keyOf(t.Cluster, id)}, nil
 	}
 
 	field := "Kind"
+	if err == nil {
+		field = "ClusterSelector"
+		n := need{WatchKey: keyOf(client.ObjectKey{}, id), many: true}
+		if n.clusters, err = clusterSelector(t); err == nil {
+			return n, nil
+		}
+	}
 	if k, ok := errors.AsType[*informerpool.KeyError](err); ok {
 		err = k.Err
 		switch k.Field {
@@ -135,12 +221,13 @@ func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error
 		}
 	}
 
-	return WatchKey{}, &TargetError{
-		Owner:   owner,
-		Cluster: t.Cluster,
-		GVK:     id.GVK,
-		Field:   fmt.Sprintf("Targets[%d].%s", i, field),
-		Err:     err,
+	return need{}, &TargetError{
+		Owner:           owner,
+		Cluster:         t.Cluster,
+		ClusterSelector: t.ClusterSelector,
+		GVK:             id.GVK,
+		Field:           fmt.Sprintf("Targets[%d].%s", i, field),
+		Err:             err,
 	}
 }
 
@@ -158,23 +245,13 @@ func (cc *ClusterCache) declareErrors(owner Owner, err error) []error {
 	}
 	out := make([]error, 0, len(parts))
 	for _, part := range parts {
-		target, ok := errors.AsType[*gc.ResourceError[WatchKey]](part)
+		target, ok := errors.AsType[*gc.ResourceError[need]](part)
 		closed := errors.Is(part, gc.ErrClosed) || errors.Is(part, ErrClosed)
 		switch {
 		case ok && closed:
-			part = &TargetError{
-				Owner:   owner,
-				Cluster: target.Resource.Cluster,
-				GVK:     target.Resource.GVK,
-				Err:     ErrClosed,
-			}
+			part = target.Resource.targetError(owner, ErrClosed)
 		case ok:
-			part = &TargetError{
-				Owner:   owner,
-				Cluster: target.Resource.Cluster,
-				GVK:     target.Resource.GVK,
-				Err:     target.Err,
-			}
+			part = target.Resource.targetError(owner, target.Err)
 		case closed:
 			part = fmt.Errorf("declare for %s: %w", owner, ErrClosed)
 		default:

@@ -141,10 +141,11 @@ func (cc *ClusterCache) Usage() Usage {
 
 	out := Usage{Owners: make([]OwnerUse, 0, len(books.Owners)), Uses: make([]Use, 0, len(uses))}
 	for _, o := range books.Owners {
-		sortKeys(o.Uses)
+		keys := cc.declared.keys(o.Uses...)
+		sortKeys(keys)
 		out.Owners = append(out.Owners, OwnerUse{
 			Owner:     o.Owner,
-			Uses:      o.Uses,
+			Uses:      keys,
 			NextLook:  o.NextLook,
 			GoneSince: o.GoneSince,
 			LastError: o.Err,
@@ -153,13 +154,22 @@ func (cc *ClusterCache) Usage() Usage {
 	}
 
 	for _, r := range books.Resources {
-		if u := uses[r.Resource]; u != nil {
-			sortOwners(r.Owners)
-			u.Owners, u.UnusedSince = r.Owners, r.UnusedSince
+		for _, key := range cc.declared.keys(r.Resource) {
+			if u := uses[key]; u != nil {
+				u.Owners = append(u.Owners, r.Owners...)
+				if r.UnusedSince.After(u.UnusedSince) {
+					u.UnusedSince = r.UnusedSince
+				}
+			}
 		}
 	}
 
 	for _, u := range uses {
+		sortOwners(u.Owners)
+		u.Owners = slices.Compact(u.Owners)
+		if len(u.Owners) > 0 {
+			u.UnusedSince = time.Time{}
+		}
 		out.Uses = append(out.Uses, *u)
 	}
 	slices.SortFunc(out.Owners, func(a, b OwnerUse) int { return compareOwners(a.Owner, b.Owner) })

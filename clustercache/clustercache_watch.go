@@ -189,7 +189,7 @@ func (cc *ClusterCache) observed() bool {
 func (cc *ClusterCache) watchChanged(key WatchKey, reads bool) {
 	cc.subscribed.watches.Publish(key)
 	if reads && cc.declared.events.Any() {
-		cc.declared.events.Publish(cc.declared.collector.Owners(key)...)
+		cc.declared.events.Publish(cc.declared.owners(key)...)
 	}
 }
 
@@ -263,7 +263,9 @@ func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscriptio
 //   - every change of an object that a declared target covers;
 //   - every change of a declared watch that concerns its reads: it has synced,
 //     is refused, is too old to be trusted, or has healed;
-//   - every change of the phase, or of its reason, of a cluster of a target.
+//   - every change of the phase, or of its reason, of a cluster of a target;
+//   - every change of the clusters that a target's ClusterSelector selects, and
+//     the moment in which it is settled for the first time.
 //
 // So an owner that runs for each event, declares what it needs and reads it,
 // never stays behind what a read would return, without polling. An owner that

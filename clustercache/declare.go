@@ -10,19 +10,29 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
+	"github.com/fleetcache/fleetcache/clustercache/internal/members"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // Target is something that an owner needs: all objects of a kind in a cluster,
-// or a selection of them.
+// or in all clusters with certain labels, or a selection of them.
 type Target struct {
-	// Cluster is the cluster. The zero value is the hub.
+	// Cluster is the cluster. The zero value is the hub, unless there is a
+	// ClusterSelector.
 	Cluster client.ObjectKey
+	// ClusterSelector selects clusters by their labels
+	// ([resolver.Access.Labels]) instead of naming one: all that are known, now
+	// and later, while their labels match. It makes no cluster known: with
+	// Options.Discover those are known that the resolver lists, and with
+	// Options.Sharding, of these, those that this replica owns or stands by for.
+	// A cluster whose labels are unknown is not selected.
+	ClusterSelector labels.Selector
 	// Kind gives the kind, as a typed object, an unstructured one, or [Kind].
 	// Required.
 	Kind client.Object
@@ -39,7 +49,9 @@ type Declaration struct {
 	// Removed lists the keys that the owner no longer uses, sorted.
 	Removed []WatchKey
 	// Synced reports whether every target was in effect and could be read from
-	// the cache when Declare returned.
+	// the cache when Declare returned. With a Target.ClusterSelector it is false
+	// as well while it is not known which clusters are selected: before the
+	// resolver has listed them, and while it has yet to answer for one.
 	Synced bool
 }
 
@@ -48,6 +60,9 @@ type Declaration struct {
 type TargetError struct {
 	Owner   Owner
 	Cluster client.ObjectKey
+	// ClusterSelector is that of the target, if the error concerns no cluster
+	// in particular.
+	ClusterSelector labels.Selector
 	// GVK is zero if the target's kind cannot be determined.
 	GVK schema.GroupVersionKind
 	// Field is the invalid field of the target, such as
@@ -66,7 +81,11 @@ func (e *TargetError) Error() string {
 	if e.Field != "" {
 		field = e.Field + ": "
 	}
-	return fmt.Sprintf("%s in cluster %s for %s: %s%v", kind, clusterName(e.Cluster), e.Owner, field, e.Err)
+	where := "cluster " + clusterName(e.Cluster)
+	if e.ClusterSelector != nil {
+		where = selectedClusters(e.ClusterSelector.String())
+	}
+	return fmt.Sprintf("%s in %s for %s: %s%v", kind, where, e.Owner, field, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -80,27 +99,75 @@ type Swept struct {
 	Released []WatchKey
 }
 
-// declared holds the watches that owners declared: one for each key in use, or
-// in use until less than the grace ago.
+// need is what an owner uses: a watch in one cluster or, with a selector, one in
+// each cluster that it selects. Owners share it by its value, so what the
+// labels of clusters change concerns no owner's declaration, and cannot get in
+// its way.
+type need struct {
+	WatchKey // without a cluster if there is a selector
+
+	many     bool   // there is a selector
+	clusters string // the selector, in canonical form
+}
+
+// String returns a short readable form, for logs and errors.
+func (n need) String() string {
+	if !n.many {
+		return n.WatchKey.String()
+	}
+	return kindName(n.GVK) + " in " + selectedClusters(n.clusters)
+}
+
+// MarshalLog returns the value for a logger.
+func (n need) MarshalLog() any {
+	if n.many {
+		return n.String()
+	}
+	return n.WatchKey
+}
+
+func selectedClusters(selector string) string {
+	if selector == "" {
+		return "all clusters"
+	}
+	return "clusters with " + selector
+}
+
+// declared holds the watches that owners declared: one for each need that is in
+// use, or was until less than the grace ago, and for each cluster of it.
 type declared struct {
 	cc        *ClusterCache
-	collector *gc.Collector[Owner, WatchKey]
+	collector *gc.Collector[Owner, need]
 	events    levels.Hub[Owner] // the owners whose reads may be answered differently
 
 	mu struct { // nothing else is locked under it
 		sync.Mutex
 
-		watches   map[client.ObjectKey]map[WatchKey]*Watch // by cluster
-		listeners map[*informerpool.Subscription]struct{}  // of all of them
+		watches   map[client.ObjectKey]map[WatchKey]map[need]*Watch // by cluster
+		followed  map[need]*members.Set[*cluster, *Watch]           // of needs with a selector
+		listeners map[*informerpool.Subscription]struct{}           // of all watches
+
+		// Which clusters a selector selects is settled once the resolver has
+		// listed them, and has answered for each of them.
+		listed    bool
+		undecided map[*cluster]struct{}
+		settled   chan struct{} // closed while it is
 	}
 }
 
 func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	d := &declared{cc: cc}
-	d.mu.watches = map[client.ObjectKey]map[WatchKey]*Watch{}
+	d.mu.watches = map[client.ObjectKey]map[WatchKey]map[need]*Watch{}
+	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
+	d.mu.listed = !cc.options.Discover
+	d.mu.undecided = map[*cluster]struct{}{}
+	d.mu.settled = make(chan struct{})
+	if d.mu.listed {
+		close(d.mu.settled)
+	}
 	var err error
-	d.collector, err = gc.New(gc.Options[Owner, WatchKey]{
+	d.collector, err = gc.New(gc.Options[Owner, need]{
 		Acquire:     d.acquire,
 		Release:     d.release,
 		InUse:       cc.protectedInUse(o.InUse),
@@ -115,62 +182,177 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	return d, err
 }
 
-// acquire takes the watch that all owners of a key share. For each key the
+// acquire takes the watches that all owners of a need share. For each need the
 // collector calls acquire and release in turns.
-func (d *declared) acquire(_ context.Context, key WatchKey) error {
-	w, err := d.cc.watch(key.Cluster, key.selection())
+func (d *declared) acquire(_ context.Context, n need) error {
+	if n.many {
+		return d.follow(n)
+	}
+	w, err := d.cc.watch(n.Cluster, n.selection())
 	if err != nil {
 		return err
 	}
+	d.add(n, w)
+
+	return nil
+}
+
+func (d *declared) release(n need) {
+	if n.many {
+		d.unfollow(n)
+	} else if w := d.watch(n.WatchKey, n); w != nil {
+		d.remove(n, w)
+		w.drop()
+	}
+}
+
+// add makes a watch known as that of a need, and delivers its objects.
+func (d *declared) add(n need, w *Watch) {
+	key := keyOf(w.c.key, w.want.Selection)
 	d.mu.Lock()
 	if d.mu.watches[key.Cluster] == nil {
-		d.mu.watches[key.Cluster] = map[WatchKey]*Watch{}
+		d.mu.watches[key.Cluster] = map[WatchKey]map[need]*Watch{}
 	}
-	d.mu.watches[key.Cluster][key] = w
+	if d.mu.watches[key.Cluster][key] == nil {
+		d.mu.watches[key.Cluster][key] = map[need]*Watch{}
+	}
+	d.mu.watches[key.Cluster][key][n] = w
 	listeners := slices.Collect(maps.Keys(d.mu.listeners))
 	d.mu.Unlock()
 
 	for _, l := range listeners {
 		w.c.wants.Listen(w.want, l)
 	}
-
-	return nil
 }
 
-func (d *declared) release(key WatchKey) {
+// remove undoes add. The objects of the watch are delivered no more, unless
+// another need has a watch of the same want.
+func (d *declared) remove(n need, w *Watch) {
+	key := keyOf(w.c.key, w.want.Selection)
 	d.mu.Lock()
-	w := d.mu.watches[key.Cluster][key]
-	delete(d.mu.watches[key.Cluster], key)
-	if len(d.mu.watches[key.Cluster]) == 0 {
-		delete(d.mu.watches, key.Cluster)
+	if of := d.mu.watches[key.Cluster][key]; of[n] == w {
+		if delete(of, n); len(of) == 0 {
+			delete(d.mu.watches[key.Cluster], key)
+		}
+		if len(d.mu.watches[key.Cluster]) == 0 {
+			delete(d.mu.watches, key.Cluster)
+		}
 	}
+	shared := d.sharesLocked(key, w)
 	listeners := slices.Collect(maps.Keys(d.mu.listeners))
 	d.mu.Unlock()
 
+	if shared {
+		return
+	}
 	for _, l := range listeners {
 		w.unlisten(l)
 	}
-	w.drop()
+
+	d.mu.Lock()
+	shared = d.sharesLocked(key, w)
+	d.mu.Unlock()
+	if !shared {
+		return
+	}
+	for _, l := range listeners { // another need was added meanwhile, and perhaps before that
+		w.c.wants.Listen(w.want, l)
+	}
 }
 
-// watch returns the watch of a key, or nil.
-func (d *declared) watch(key WatchKey) *Watch {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.watches[key.Cluster][key]
+// sharesLocked reports whether a need has a watch of the want of w.
+func (d *declared) sharesLocked(key WatchKey, w *Watch) bool {
+	for _, other := range d.mu.watches[key.Cluster][key] {
+		if other.want == w.want {
+			return true
+		}
+	}
+	return false
 }
 
-// all returns the watches of every cluster.
-func (d *declared) all() []*Watch {
+// watch returns the watch of a key that one of the needs has, or nil. Without
+// needs it is that of any.
+func (d *declared) watch(key WatchKey, of ...need) *Watch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.allLocked()
+	for n, w := range d.mu.watches[key.Cluster][key] {
+		if len(of) == 0 || slices.Contains(of, n) {
+			return w
+		}
+	}
+	return nil
+}
+
+// owners returns the owners of the needs that have a watch of a key.
+func (d *declared) owners(key WatchKey) (owners []Owner) {
+	d.mu.Lock()
+	needs := slices.Collect(maps.Keys(d.mu.watches[key.Cluster][key]))
+	d.mu.Unlock()
+
+	for _, n := range needs {
+		owners = append(owners, d.collector.Owners(n)...)
+	}
+	return owners
+}
+
+// keys returns the keys of needs in the given order, those of each selector
+// sorted, without repetitions.
+func (d *declared) keys(needs ...need) []WatchKey {
+	keys := make([]WatchKey, 0, len(needs))
+	for _, n := range needs {
+		if !n.many {
+			keys = append(keys, n.WatchKey)
+			continue
+		}
+		d.mu.Lock()
+		followed := d.mu.followed[n]
+		d.mu.Unlock()
+
+		if followed == nil {
+			continue
+		}
+		var selected []WatchKey
+		for c := range followed.All() {
+			selected = append(selected, keyOf(c.key, n.selection()))
+		}
+		sortKeys(selected)
+		keys = append(keys, selected...)
+	}
+
+	return except(keys, nil)
+}
+
+// except returns the keys that are not among others, without repetitions.
+func except(keys, others []WatchKey) (out []WatchKey) {
+	seen := make(map[WatchKey]struct{}, len(keys)+len(others))
+	for _, key := range others {
+		seen[key] = struct{}{}
+	}
+	for _, key := range keys {
+		if _, ok := seen[key]; !ok {
+			seen[key] = struct{}{}
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// count returns the number of declared watches.
+func (d *declared) count() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, of := range d.mu.watches {
+		n += len(of)
+	}
+	return n
 }
 
 func (d *declared) allLocked() []*Watch {
 	var all []*Watch
 	for _, of := range d.mu.watches {
-		all = slices.AppendSeq(all, maps.Values(of))
+		for _, needs := range of {
+			all = slices.AppendSeq(all, maps.Values(needs))
+		}
 	}
 	return all
 }
@@ -210,7 +392,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.events.Publish(d.collector.Owners(key)...)
+		d.events.Publish(d.owners(key)...)
 	}
 }
 

@@ -112,12 +112,12 @@ func TestWhatIsReleasedIsForgotten(t *testing.T) {
 		require.NoError(t, err)
 		_, err = cc.Sweep(t.Context())
 		require.NoError(t, err)
-		require.Len(t, cc.declared.all(), 1)
+		require.Equal(t, 1, cc.declared.count())
 	}
 	cc.Drop(owner)
 	_, err = cc.Sweep(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, cc.declared.all())
+	require.Zero(t, cc.declared.count())
 	owners, resources := cc.declared.collector.Len()
 	require.Zero(t, owners+resources)
 }
@@ -179,4 +179,25 @@ func TestSilenceBeginsAnewWithEachAnswer(t *testing.T) {
 	require.Zero(t, s.advance(v, after, at(2)))
 	require.Equal(t, time.Minute, s.advance(v, after, at(2.5)))
 	require.Equal(t, 2*time.Minute, s.advance(v, after, at(9)))
+}
+
+// TestSweepNamesWhatASelectorReleased: by cluster, unless another target still
+// has it.
+func TestSweepNamesWhatASelectorReleased(t *testing.T) {
+	cc, err := New(Options{Resolver: noAccess{}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, cc.stop(context.Background())) }()
+	at := func(cluster string) WatchKey {
+		return WatchKey{
+			Cluster: client.ObjectKey{Name: cluster},
+			GVK:     schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+		}
+	}
+	owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
+	_, err = cc.Declare(t.Context(), owner, Target{Cluster: at("b").Cluster, Kind: Kind(at("b").GVK)})
+	require.NoError(t, err)
+	prod := need{WatchKey: at(""), many: true, clusters: "env=prod"}
+	released := cc.declared.releasedKeys([]need{prod, {WatchKey: at("c")}, {WatchKey: at("a")}},
+		map[need][]WatchKey{prod: {at("b"), at("a")}})
+	require.Equal(t, []WatchKey{at("a"), at("c")}, released)
 }

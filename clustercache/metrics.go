@@ -255,9 +255,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	out.counter(descAudits, totals.AuditDifferences, "different")
 	out.counter(descAudits, totals.AuditFailures, "failed")
 	out.gauge(descSubs, float64(m.cc.events.count()+len(m.cc.subscriptions())))
-	owners, declared := m.cc.declared.collector.Len()
+	owners, _ := m.cc.declared.collector.Len()
 	out.gauge(descOwners, float64(owners))
-	out.gauge(descDeclared, float64(declared))
+	out.gauge(descDeclared, float64(m.cc.declared.count()))
 	m.shared(out, statuses)
 	out.gauge(descBuild, 1, m.version, runtime.Version())
 	for _, c := range m.counted() {

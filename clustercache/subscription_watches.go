@@ -166,7 +166,7 @@ func (h *ownerObjects) Handle(e informerpool.Event) {
 }
 
 func (h *ownerObjects) notify(key WatchKey, initial bool) {
-	for _, owner := range h.cc.declared.collector.Owners(key) {
+	for _, owner := range h.cc.declared.owners(key) {
 		h.call(owner, initial)
 	}
 }

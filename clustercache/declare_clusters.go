@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/members"
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+)
+
+// follow takes a watch in each cluster that a need's selector selects, now and
+// until unfollow.
+func (d *declared) follow(n need) error {
+	selector, err := labels.Parse(n.clusters)
+	if err != nil {
+		return err
+	}
+	if d.cc.ctx.Err() != nil {
+		return ErrClosed
+	}
+	d.cc.used()
+	followed := members.New(members.Config[*cluster, *Watch]{
+		Wanted: func(c *cluster) bool {
+			return c.conn.View().Phase != phase.Gone && d.cc.tenure.Serves(c.key) && c.matches(selector)
+		},
+		Acquire: func(c *cluster) (*Watch, bool) {
+			want := c.wants.Acquire(n.selection())
+			if want == nil {
+				return nil, false // the cluster is being forgotten; its successor is considered by itself
+			}
+			return &Watch{c: c, want: want, released: make(chan struct{})}, true
+		},
+		Entered: func(_ *cluster, w *Watch) {
+			d.add(n, w)
+			d.events.Publish(d.collector.Owners(n)...)
+		},
+		Left: func(c *cluster, w *Watch) { d.left(n, c, w) },
+	})
+	d.mu.Lock()
+	d.mu.followed[n] = followed
+	d.mu.Unlock()
+
+	// A cluster that is added or relabeled from now on is considered by itself.
+	for _, c := range d.cc.all() {
+		followed.Look(c)
+	}
+
+	return nil
+}
+
+// left releases the watch of a cluster that a need's selector no longer
+// selects. Only what would otherwise be in use for less than GC.Grace lingers.
+func (d *declared) left(n need, c *cluster, w *Watch) {
+	d.remove(n, w)
+	d.mu.Lock()
+	used := d.mu.followed[n] != nil
+	d.mu.Unlock()
+
+	switch {
+	case !used:
+		w.drop()
+	case c.conn.View().Phase == phase.Gone:
+		w.retire()
+		c.letGo()
+	default:
+		w.ReleaseCluster()
+	}
+
+	d.events.Publish(d.collector.Owners(n)...)
+}
+
+func (d *declared) unfollow(n need) {
+	d.mu.Lock()
+	followed := d.mu.followed[n]
+	delete(d.mu.followed, n)
+	d.mu.Unlock()
+
+	if followed != nil {
+		followed.Close()
+	}
+}
+
+// addCluster is called with each new cluster, and before it is resolved.
+func (d *declared) addCluster(c *cluster) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	if d.mu.listed && len(d.mu.undecided) == 0 {
+		d.mu.settled = make(chan struct{})
+	}
+	d.mu.undecided[c] = struct{}{}
+}
+
+// consider is called when a cluster's labels, its phase or its ownership may
+// have changed. It does not block, and may be called by a hook of the
+// connection.
+func (d *declared) consider(c *cluster) {
+	d.mu.Lock()
+	_, undecided := d.mu.undecided[c]
+	followed := slices.Collect(maps.Values(d.mu.followed))
+	d.mu.Unlock()
+
+	followed = slices.DeleteFunc(followed, func(s *members.Set[*cluster, *Watch]) bool { return !s.Due(c) })
+	if len(followed) == 0 && !undecided {
+		return
+	}
+	d.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+		for _, s := range followed {
+			s.Look(c)
+		}
+		d.decided(c)
+	})
+}
+
+// decided records that the resolver has answered for a cluster, once it has. By
+// then the cluster is watched for each selector that selects it.
+func (d *declared) decided(c *cluster) {
+	v := c.conn.View()
+	if begins := v.Phase == phase.Pending || v.Phase == phase.Connecting; begins && v.Reason == "" && v.Labels == nil {
+		return
+	}
+	d.mu.Lock()
+	_, was := d.mu.undecided[c]
+	delete(d.mu.undecided, c)
+	settled := was && d.settleLocked()
+	d.mu.Unlock()
+
+	if settled {
+		d.publishFollowing()
+	}
+}
+
+// listedClusters is called when the resolver has listed the clusters, and all
+// of them were added.
+func (d *declared) listedClusters() {
+	d.mu.Lock()
+	settled := !d.mu.listed
+	d.mu.listed = true
+	settled = settled && d.settleLocked()
+	d.mu.Unlock()
+
+	if settled {
+		d.publishFollowing()
+	}
+}
+
+// settleLocked reports whether it is settled now which clusters selectors
+// select.
+func (d *declared) settleLocked() bool {
+	if !d.mu.listed || len(d.mu.undecided) > 0 {
+		return false
+	}
+	close(d.mu.settled)
+	return true
+}
+
+// publishFollowing notifies the owners that use a selector.
+func (d *declared) publishFollowing() {
+	d.mu.Lock()
+	needs := slices.Collect(maps.Keys(d.mu.followed))
+	d.mu.Unlock()
+
+	for _, n := range needs {
+		d.events.Publish(d.collector.Owners(n)...)
+	}
+}
+
+// settled returns a channel that is closed while it is settled which clusters
+// selectors select.
+func (d *declared) settled() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.settled
+}
+
+// isSettled reports whether it is known which clusters the needs select.
+func (d *declared) isSettled(needs []need) bool {
+	if !anySelector(needs) {
+		return true
+	}
+	select {
+	case <-d.settled():
+		return true
+	default:
+		return false
+	}
+}
+
+// settle waits until it is known which clusters the needs select, or until ctx
+// ends, or the ClusterCache does.
+func (d *declared) settle(ctx context.Context, needs []need) error {
+	for !d.isSettled(needs) {
+		select {
+		case <-d.settled():
+		case <-d.cc.ctx.Done():
+			return ErrClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// anySelector reports whether one of the needs has a selector.
+func anySelector(needs []need) bool { return slices.ContainsFunc(needs, func(n need) bool { return n.many }) }
+
+// selected returns the keys of each need with a selector.
+func (d *declared) selected() map[need][]WatchKey {
+	d.mu.Lock()
+	needs := slices.Collect(maps.Keys(d.mu.followed))
+	d.mu.Unlock()
+
+	out := make(map[need][]WatchKey, len(needs))
+	for _, n := range needs {
+		out[n] = d.keys(n)
+	}
+	return out
+}
+
+// releasedKeys returns the keys of needs that were released, sorted. selected
+// are the keys that those with a selector had before. A key that another need
+// has is not released.
+func (d *declared) releasedKeys(needs []need, selected map[need][]WatchKey) []WatchKey {
+	var keys []WatchKey
+	for _, n := range needs {
+		if n.many {
+			keys = append(keys, selected[n]...)
+		} else {
+			keys = append(keys, n.WatchKey)
+		}
+	}
+	keys = slices.DeleteFunc(except(keys, nil), func(key WatchKey) bool { return d.watch(key) != nil })
+	sortKeys(keys)
+
+	return keys
+}

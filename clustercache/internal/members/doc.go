@@ -1,0 +1,15 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package members keeps something for each thing that is a member, such as a
+// watch in each cluster that a selector selects. Whether a thing is a member
+// may change at any time, and several goroutines may look at it at once:
+//
+//	a change, then Look ──► Wanted? ── yes, and absent ──► Acquire ──► Entered ──┐
+//	                 ▲         └────── no, and present ──► Left ─────────────────┤
+//	                 └───────────────── look again ──────────────────────────────┘
+//
+// Look ends only once it has seen that nothing is left to do after its own last
+// step. So, however the calls interleave, the last of them leaves what the last
+// change asks for.
+package members
