@@ -26,9 +26,7 @@ func (d *declared) follow(n need) error {
 	}
 	d.cc.used()
 	followed := members.New(members.Config[*cluster, *Watch]{
-		Wanted: func(c *cluster) bool {
-			return c.conn.View().Phase != phase.Gone && d.cc.tenure.Serves(c.key) && c.matches(selector)
-		},
+		Wanted: func(c *cluster) bool { return d.cc.tenure.Serves(c.key) && c.matches(selector) },
 		Acquire: func(c *cluster) (*Watch, bool) {
 			want := c.wants.Acquire(n.selection())
 			if want == nil {

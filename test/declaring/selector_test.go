@@ -321,6 +321,7 @@ func TestLabelsNeverUndoAnOwnersOwnCalls(t *testing.T) {
 				l.set(name, envs[0])
 			}
 			time.Sleep(time.Second)
+			calls := ownersOf(t, l.cc)
 			want, last := map[string]string{}, map[string]string{} // env by cluster, and by owner
 			var mu sync.Mutex
 			var all sync.WaitGroup
@@ -366,6 +367,17 @@ func TestLabelsNeverUndoAnOwnersOwnCalls(t *testing.T) {
 			all.Wait()
 			time.Sleep(time.Hour)
 			synctest.Wait()
+			calls.take(0)
+			for name, env := range want {
+				l.apis[name].Put("x", "last", nil)
+				var owners []string
+				for _, owner := range []string{"one", "two", "three"} {
+					if last[owner] == env {
+						owners = append(owners, owner)
+					}
+				}
+				require.Equal(t, owners, calls.take(time.Second), "seed %d: by an object in %s", seed, name)
+			}
 
 			used := map[string]bool{}
 			for owner, env := range last {
