@@ -25,8 +25,8 @@ var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/levels",
 		"clustercache/internal/liveclient", "clustercache/internal/members", "clustercache/internal/phase",
-		"clustercache/internal/tenure", "clustercache/internal/watchset", "clustercache/internal/writes",
-		"clustercache/ownership", "clustercache/resolver", "gc", "informerpool",
+		"clustercache/internal/tenure", "clustercache/internal/twins", "clustercache/internal/watchset",
+		"clustercache/internal/writes", "clustercache/ownership", "clustercache/resolver", "gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},

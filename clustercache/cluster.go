@@ -172,7 +172,19 @@ func (c *cluster) Unlisted() bool { return c.unlisted.Load() && !c.pinned.Load()
 func (c *cluster) Connected() {
 	c.Resumed()
 	c.wants.RemapNow()
+	c.noticeTwins()
 	c.emit(Connected)
+}
+
+// noticeTwins logs that another key leads to the same cluster, when that is
+// found.
+func (c *cluster) noticeTwins() {
+	uid := c.conn.View().UID
+	if others := c.cc.twins.Put(c.key, uid); len(others) > 0 {
+		c.cc.log.Info("Two keys lead to the same cluster: each has a connection and caches of its own, "+
+			"and what is done for every cluster is done twice",
+			"cluster", c.name, "same", clusterNames(others), "uid", uid)
+	}
 }
 
 // Resumed ends the pauses of informers and of look-ups of kinds.
@@ -215,6 +227,7 @@ func (c *cluster) Relabeled(changed bool) {
 
 // Evicted drops the cached objects.
 func (c *cluster) Evicted() {
+	c.cc.twins.Drop(c.key)
 	c.cc.pool.Evict(c.key)
 	c.emit(Removed)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
+	"github.com/fleetcache/fleetcache/clustercache/internal/twins"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -42,7 +43,8 @@ type ClusterCache struct {
 	connections connection.Config
 	lookUp      workpool.Workers // look-ups of kinds
 	discovery   discovery
-	tenure      *tenure.Tenure // nil without Options.Sharding
+	tenure      *tenure.Tenure               // nil without Options.Sharding
+	twins       *twins.Set[client.ObjectKey] // keys by the UID of their cluster
 	clusters    clusters
 	subscribed  subscribed
 }
@@ -80,6 +82,7 @@ func New(o Options) (*ClusterCache, error) {
 		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
 		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
 	}
+	cc.twins = twins.New(clustername.Compare)
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.tenure = tenure.New(tenure.Config{
 		Sharding: o.Sharding,
@@ -222,6 +225,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 	if listed && cc.tenure.Serves(c.key) {
 		cc.discovery.forgotten.add(c.key)
 	}
+	cc.twins.Drop(c.key)
 	cc.events.forget(c.key) // before another cluster of the key can emit events
 	cc.clusters.mu.Unlock()
 

@@ -39,9 +39,9 @@ const stopTimeout = time.Second
 // user.
 var errStillRunning = errors.New("still running at the end")
 
-// NeedLeaderElection returns false: caches are warm on replicas that wait to
-// become the leader.
-func (cc *ClusterCache) NeedLeaderElection() bool { return false }
+// NeedLeaderElection returns Options.LeaderOnly. It is false by default: caches
+// are warm on replicas that wait to become the leader.
+func (cc *ClusterCache) NeedLeaderElection() bool { return cc.options.LeaderOnly }
 
 // Start connects to the clusters and keeps them connected until ctx ends. It
 // returns when every goroutine has ended, and can be called once. Afterwards
@@ -160,7 +160,7 @@ func (cc *ClusterCache) Options() Options {
 
 // used records a request that has an effect only while cc runs.
 func (cc *ClusterCache) used() {
-	if cc.live.Load() {
+	if cc.live.Load() || cc.options.LeaderOnly { // then it waits for its manager to lead
 		return
 	}
 	n := &cc.unstarted

@@ -196,7 +196,7 @@ func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 }
 
 // ReadyzCheck returns a check for the manager's AddReadyzCheck. It fails until
-// Start was called and, with Options.Discover, the resolver has listed the
+// Start was called (Options.LeaderOnly apart) and, with Options.Discover, the resolver has listed the
 // clusters once; and with [ErrClosed] after Start has ended. It does not depend
 // on whether remote clusters can be reached: a dead one must not take the
 // operator of the others out of service. See [ClusterCache.Status] and the
@@ -206,6 +206,8 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 		switch {
 		case cc.ctx.Err() != nil:
 			return context.Cause(cc.ctx)
+		case !cc.live.Load() && cc.options.LeaderOnly:
+			return nil // ready to lead: a rollout must not wait for more
 		case !cc.live.Load():
 			return ErrNotStarted
 		case cc.options.Discover && !cc.discovery.listed.Load():

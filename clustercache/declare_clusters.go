@@ -206,7 +206,9 @@ func (d *declared) settle(ctx context.Context, needs []need) error {
 }
 
 // anySelector reports whether one of the needs has a selector.
-func anySelector(needs []need) bool { return slices.ContainsFunc(needs, func(n need) bool { return n.many }) }
+func anySelector(needs []need) bool {
+	return slices.ContainsFunc(needs, func(n need) bool { return n.many })
+}
 
 // selected returns the keys of each need with a selector.
 func (d *declared) selected() map[need][]WatchKey {

@@ -31,6 +31,8 @@ var (
 	descUp       = describe("cluster_up", "Whether the cluster is connected.", "cluster")
 	descReason   = describe("cluster_reason",
 		"Always 1. The label is why the cluster is not connected, or what fails while it is.", "cluster", "reason")
+	descTwins = describe("clusters_reached_twice",
+		"Known clusters whose server another key leads to as well, by its UID.")
 	descStale = describe("cluster_staleness_seconds",
 		"Seconds since the least recently active informer heard from its server.", "cluster")
 	descConnects = describe("connects_total", "Connections made, the first one included.", "cluster")
@@ -197,9 +199,9 @@ func (m *metrics) counted() []prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descClusters, descUp, descReason, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped,
-		descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches,
-		descResumes, descResyncs, descBuild, descOwners, descDeclared, descAudits, descShared, descMoves,
+		descClusters, descUp, descReason, descTwins, descStale, descConnects, descResets, descInformer, descUnsynced,
+		descUnmapped, descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists,
+		descWatches, descResumes, descResyncs, descBuild, descOwners, descDeclared, descAudits, descShared, descMoves,
 	} {
 		out <- d
 	}
@@ -220,11 +222,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	out := sink{ch: ch}
 	statuses := m.cc.Statuses()
 	phases := map[Phase]int{}
-	unsynced, unmapped := 0, 0
+	unsynced, unmapped, twins := 0, 0, 0
 	for _, s := range statuses {
 		phases[s.Phase]++
 		unsynced += s.Informers - s.Synced
 		unmapped += s.Unmapped
+		twins += int(boolean(len(s.SameAs) > 0))
 		if !m.cc.options.FleetMetricsOnly {
 			out.gauge(descUp, boolean(s.Connected), clusterName(s.Cluster))
 			if !s.Connected || s.Reason != "" {
@@ -246,6 +249,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		out.gauge(descClusters, float64(phases[phase]), string(phase))
 	}
 	out.gauge(descUnsynced, float64(unsynced))
+	out.gauge(descTwins, float64(twins))
 	out.gauge(descUnmapped, float64(unmapped))
 	out.counter(descLists, totals.Lists)
 	out.counter(descWatches, totals.Watches)

@@ -55,6 +55,15 @@ type Options struct {
 	// hub, has one owner like any other: the manager's client writes to the hub
 	// from every replica.
 	Sharding ownership.Sharding
+	// LeaderOnly makes a manager start the cache only once it is the leader, so
+	// that the other replicas connect to no cluster and cost the fleet nothing.
+	// What is lost is the warm start: a new leader connects to every cluster,
+	// and lists everything, before its controllers read from a cache. Until
+	// then, reads and writes on other replicas fail with [ErrNotStarted], which
+	// is logged nowhere, and ReadyzCheck succeeds on them. A manager without
+	// leader election is its own leader. Not together with Sharding. Default:
+	// false, every replica is connected.
+	LeaderOnly bool
 	// Scheme maps Go types to kinds. Defaults to client-go's scheme, which has
 	// all built-in types.
 	Scheme *runtime.Scheme
@@ -299,6 +308,7 @@ func (o Options) validate() error {
 	if v := reflect.ValueOf(o.Sharding); v.Kind() == reflect.Pointer {
 		check(!v.IsNil(), "Sharding", "a nil pointer")
 	}
+	check(!o.LeaderOnly || o.Sharding == nil, "LeaderOnly", "contradicts Sharding, by which every replica has work")
 	check(o.ReadMode <= LiveOnly, "ReadMode", "unknown")
 	check(o.ProbePath == "" || (strings.HasPrefix(o.ProbePath, "/") && !strings.ContainsAny(o.ProbePath, " \t\r\n#")),
 		"ProbePath", "must be an absolute path")

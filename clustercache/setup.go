@@ -24,6 +24,8 @@ import (
 // runs without them, and logs that. The errors are those of New and of the
 // manager.
 //
+// With Options.LeaderOnly, the manager runs the cache only while it leads.
+//
 // Without a GC.InUse, owners are looked up in the manager's own cluster, with
 // one small request to the API server each, as [OwnerExists] does. Owners
 // without a kind or a name are kept, and so are those of kinds that the

@@ -5,7 +5,9 @@ package clustercache_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -213,6 +217,127 @@ func TestSetupWithManagerThatRuns(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-done)
+}
+
+// lease is the lock of a leader election in memory.
+type lease struct {
+	mu     sync.Mutex // protects record
+	record resourcelock.LeaderElectionRecord
+}
+
+// candidate takes part in an election for a lease.
+type candidate struct {
+	*lease
+
+	name string
+}
+
+func (c candidate) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	record := c.record
+	raw, err := json.Marshal(record)
+	return &record, raw, err
+}
+
+func (c candidate) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error { return c.Update(ctx, r) }
+
+func (c candidate) Update(_ context.Context, r resourcelock.LeaderElectionRecord) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.record = r
+	return nil
+}
+
+func (candidate) RecordEvent(string) {}
+
+func (c candidate) Identity() string { return c.name }
+
+func (c candidate) Describe() string { return c.name }
+
+// TestLeaderOnlyConnectsNothingBeforeTheManagerLeads: a replica that waits costs
+// the clusters nothing, is ready, and complains about nothing.
+func TestLeaderOnlyConnectsNothingBeforeTheManagerLeads(t *testing.T) {
+	api, d, book := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory(), &fleettest.Logbook{}
+	d.Set(fleettest.Key("a"), api.Config())
+	o := fleettest.Silent(d)
+	o.Discover, o.LeaderOnly, o.Logger = true, true, book.Logger()
+	held := &lease{}
+	start := func(name string) (*clustercache.ClusterCache, func()) {
+		mgr, err := ctrl.NewManager(fleettest.NewManager().GetConfig(), ctrl.Options{
+			Metrics:                             server.Options{BindAddress: "0"},
+			LeaderElection:                      true,
+			LeaderElectionID:                    "test",
+			LeaderElectionResourceLockInterface: candidate{held, name},
+			LeaderElectionReleaseOnCancel:       true,
+			LeaseDuration:                       new(4 * time.Second),
+			RenewDeadline:                       new(3 * time.Second),
+			RetryPeriod:                         new(time.Second),
+		})
+		require.NoError(t, err)
+		cc, err := clustercache.SetupWithManager(mgr, o)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- mgr.Start(ctx) }()
+		return cc, sync.OnceFunc(func() {
+			cancel()
+			require.NoError(t, <-done)
+		})
+	}
+	first, stop := start("first")
+	defer stop()
+	<-first.Started()
+	connected := func(cc *clustercache.ClusterCache) func() bool {
+		return func() bool {
+			s, err := cc.Status(fleettest.Key("a"))
+			return err == nil && s.Connected
+		}
+	}
+	require.Eventually(t, connected(first), time.Minute, time.Millisecond)
+
+	second, stopSecond := start("second")
+	defer stopSecond()
+	require.NoError(t, second.ReadyzCheck()(nil), "or a rolling update would wait for ever")
+	require.NoError(t, second.HealthzCheck()(nil))
+	require.NoError(t, second.Engage(fleettest.Key("a")))
+	err := second.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
+	require.ErrorIs(t, err, clustercache.ErrNotStarted)
+	require.False(t, connected(second)())
+	require.Empty(t, second.Started())
+
+	stop()
+	select {
+	case <-second.Started():
+	case <-time.After(time.Minute):
+		require.Fail(t, "not started by the new leader")
+	}
+	require.Eventually(t, connected(second), time.Minute, time.Millisecond)
+	require.Zero(t, book.Count("is used and does not run"))
+}
+
+// TestHazardReplicaThatWaitsToLeadComplains: it is not forgotten to be started.
+func TestHazardReplicaThatWaitsToLeadComplains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book, o := &fleettest.Logbook{}, fleettest.Silent(fleettest.NewDirectory())
+		o.LeaderOnly, o.Logger = true, book.Logger()
+		cc, err := clustercache.New(o)
+		require.NoError(t, err)
+		require.True(t, cc.NeedLeaderElection())
+		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		time.Sleep(time.Hour)
+		require.Zero(t, book.Count("is used and does not run"))
+
+		o.Sharding = clustercachetest.NewSharding()
+		_, err = clustercache.New(o)
+		invalid, ok := errors.AsType[*clustercache.OptionError](err)
+		require.True(t, ok)
+		require.Equal(t, "LeaderOnly", invalid.Field)
+		o.LeaderOnly = false
+		cc, err = clustercache.New(o)
+		require.NoError(t, err)
+		require.False(t, cc.NeedLeaderElection())
+	})
 }
 
 // ownerManager is a manager with a hub.

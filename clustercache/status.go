@@ -113,6 +113,10 @@ type Status struct {
 	// that the history changed.
 	UID   string `json:"uid,omitempty"`
 	Epoch string `json:"epoch,omitempty"`
+	// SameAs are other keys that were last connected to a server with the same
+	// UID, sorted. Each of them has a connection and caches of its own, and
+	// whatever is done for every cluster is done twice for this one.
+	SameAs []client.ObjectKey `json:"-"` // in JSON: namespace/name
 	// ServerVersion is the API server's gitVersion, such as v1.36.1. It is read
 	// for new connections and every few minutes. Empty where it may not be
 	// read.
@@ -166,8 +170,14 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Cluster string `json:"cluster"`
 		plain
 
-		LastError string `json:"lastError,omitempty"`
-	}{Cluster: clusterName(s.Cluster), plain: plain(s), LastError: errorText(s.LastError)})
+		LastError string   `json:"lastError,omitempty"`
+		SameAs    []string `json:"sameAs,omitempty"`
+	}{
+		Cluster:   clusterName(s.Cluster),
+		plain:     plain(s),
+		LastError: errorText(s.LastError),
+		SameAs:    clusterNames(s.SameAs),
+	})
 }
 
 func errorText(err error) string {
@@ -175,6 +185,13 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+func clusterNames(keys []client.ObjectKey) (names []string) {
+	for _, key := range keys {
+		names = append(names, clusterName(key))
+	}
+	return names
 }
 
 func (c *cluster) status() Status {
@@ -198,6 +215,7 @@ func (c *cluster) status() Status {
 		LastEvent:        sum.LastEvent,
 		UID:              v.UID,
 		Epoch:            string(v.Epoch),
+		SameAs:           c.cc.twins.Others(c.key),
 		ServerVersion:    v.Version,
 		Revision:         v.Access.Revision(),
 		AccessSince:      v.AccessSince,
