@@ -12,8 +12,9 @@ package resolver
 // process and network.
 type Allow struct {
 	// Exec lists the credential plugins that may run, by exactly the command
-	// that the description names. The description chooses the arguments: list
-	// no command that is harmful with the wrong ones. Default: none.
+	// that the description names. The description chooses the arguments, and
+	// what the plugin gets to know of the cluster: list no command that is
+	// harmful with the wrong ones. Default: none.
 	Exec []string
 	// ExecEnv lists the names of environment variables that a description may
 	// set for a plugin. Many variables make a harmless program run another one

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientauthv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 	clientauthv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 	"k8s.io/client-go/rest"
@@ -32,6 +33,7 @@ type description struct {
 	username, password string
 	impersonate        rest.ImpersonationConfig
 	exec               *api.ExecConfig
+	execInfo           runtime.Object // what the cluster has for plugins
 }
 
 // fieldNames holds the names that a convention uses for the parts of a
@@ -199,6 +201,10 @@ func (d description) plugin(allow Allow, config *rest.Config) error {
 			PolicyType: api.PluginPolicyAllowlist,
 			Allowlist:  []api.AllowlistEntry{{Command: d.exec.Command}},
 		},
+	}
+
+	if d.exec.ProvideClusterInfo {
+		config.ExecProvider.Config = d.execInfo
 	}
 
 	return nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,14 @@ type FileOptions struct {
 	// permission; files that tools write for people, with plugins and paths,
 	// usually need some.
 	Allow Allow
+	// Own marks the files as those of the person who runs the program: it uses
+	// their contexts as kubectl would, runs the credential plugins that they
+	// name, with the arguments and variables that they name, and reads the files
+	// that they refer to. A plugin has no terminal. Only for a program that a
+	// person starts with their own kubeconfig: authors of the files can run
+	// programs in its name. Never set it for files that others write, or that
+	// come from Secrets. Not together with Allow. Default: false.
+	Own bool
 	// MaxBytes is the size of the largest file that is read. Default:
 	// [DefaultMaxBytes].
 	MaxBytes int
@@ -97,6 +106,9 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	}
 	if options.MaxBytes < 0 {
 		return nil, errors.New("resolver: MaxBytes is negative")
+	}
+	if options.Own && !reflect.ValueOf(options.Allow).IsZero() {
+		return nil, errors.New("resolver: Own files need no Allow")
 	}
 	if options.Allow.Files != "" && !filepath.IsAbs(options.Allow.Files) {
 		return nil, errors.New("resolver: Allow.Files is not an absolute path")

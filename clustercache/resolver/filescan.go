@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/client-go/tools/clientcmd/api"
+
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
@@ -149,12 +151,20 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 		return
 	}
 	for _, name := range names {
-		access, files, err := fromContext(config, name, f.options.Allow, filepath.Dir(path), []ObjectRef{ref})
+		access, files, err := f.read(config, name, path, ref)
 		for _, file := range files {
 			out.dirs[filepath.Dir(file)] = struct{}{}
 		}
 		f.put(out, path, name, access, ref, err)
 	}
+}
+
+// read makes the access of one context.
+func (f *FileResolver) read(config *api.Config, name, path string, ref ObjectRef) (Access, []string, error) {
+	if f.options.Own {
+		return fromOwnContext(config, name, filepath.Dir(path), []ObjectRef{ref})
+	}
+	return fromContext(config, name, f.options.Allow, filepath.Dir(path), []ObjectRef{ref})
 }
 
 func (f *FileResolver) remember(path string, contexts []string) {

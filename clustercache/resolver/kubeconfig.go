@@ -6,8 +6,10 @@ package resolver
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/rest"
@@ -67,6 +69,49 @@ var kubeconfigFields = &fieldNames{
 	impersonate: "user.as",
 	exec:        "user.exec",
 	credentials: "user",
+}
+
+// execExtension is the extension of a cluster that a credential plugin gets
+// with its other information, if it asks for that.
+const execExtension = "client.authentication.k8s.io/exec"
+
+// fromOwnContext is fromContext for a file of the person who runs the program,
+// which may use everything that kubectl would.
+func fromOwnContext(config *api.Config, name, dir string, refs []ObjectRef) (Access, []string, error) {
+	_, user, err := pick(config, name)
+	if err != nil {
+		return Access{}, nil, err
+	}
+	if user.AuthProvider != nil {
+		return Access{}, nil, refused("user.auth-provider",
+			"is not supported any more, as in kubectl: use a credential plugin (user.exec), "+
+				"such as gke-gcloud-auth-plugin or kubelogin")
+	}
+	allow := Allow{
+		Files:                string(filepath.Separator),
+		InsecureTLS:          true,
+		HTTP:                 true,
+		Proxy:                true,
+		ProxyFromEnvironment: true,
+		Impersonation:        true,
+		BasicAuth:            true,
+		Anonymous:            true,
+	}
+	if plugin := user.Exec; plugin != nil {
+		if strings.ContainsRune(plugin.Command, filepath.Separator) && !filepath.IsAbs(plugin.Command) {
+			plugin.Command = filepath.Join(dir, plugin.Command)
+		}
+		allow.Exec = []string{plugin.Command}
+		for _, env := range plugin.Env {
+			allow.ExecEnv = append(allow.ExecEnv, env.Name)
+		}
+	}
+
+	access, files, err := fromContext(config, name, allow, dir, refs)
+	if err == nil {
+		access.open().trusted = true // not shared yet
+	}
+	return access, files, err
 }
 
 // parseKubeconfig bounds the cost of parsing first, then parses, and reads
@@ -171,6 +216,7 @@ func fromContext(config *api.Config, name string, allow Allow, dir string, refs 
 		username:           user.Username,
 		password:           user.Password,
 		exec:               user.Exec,
+		execInfo:           cluster.Extensions[execExtension],
 		impersonate: rest.ImpersonationConfig{
 			UserName: user.Impersonate,
 			UID:      user.ImpersonateUID,

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,6 +49,11 @@ type ReferenceOptions struct {
 	// The empty name permits all. If there is only one, a cluster-scoped object
 	// that names no namespace refers to it. Default: none.
 	SecretNamespaces []string
+	// SecretSelector is what the Secrets have in common: they are followed by one
+	// watch then, in the Namespace, or in all namespaces if SecretNamespaces
+	// permits another, instead of one watch for each. A Secret without these
+	// labels does not exist. Default: each Secret is watched by its name.
+	SecretSelector labels.Selector
 	// ID returns the cluster that an object describes, or false to ignore the
 	// object. SecretOptions.ID has the rules. Default: the object's key.
 	ID func(object *unstructured.Unstructured) (Cluster, bool)
@@ -100,7 +106,30 @@ func Referenced(hub client.WithWatch, options ReferenceOptions) (*HubResolver, e
 	}
 	options.Keys, options.SecretNamespaces = slices.Clone(options.Keys), slices.Clone(options.SecretNamespaces)
 
-	id := options.ID
+	c := describedBy(options.HubOptions, options.Kind, options.ID, "ID or Reference", options.project)
+	c.build = options.build
+	if options.SecretSelector != nil {
+		namespace := options.Namespace
+		if len(options.SecretNamespaces) > 0 {
+			namespace = ""
+		}
+		c.related = []kind{{
+			gvk:       secretGVK,
+			namespace: namespace,
+			labels:    options.SecretSelector,
+			project:   func(object client.Object) any { return projectIf(true, object, trimSecret) },
+		}}
+	}
+
+	return newHubResolver(hub, c, options.HubOptions)
+}
+
+// describedBy returns a convention, without build, of objects of any kind that
+// each describe one cluster.
+func describedBy(
+	options HubOptions, gvk schema.GroupVersionKind, id func(*unstructured.Unstructured) (Cluster, bool), calls string,
+	project func(*unstructured.Unstructured) any,
+) convention {
 	key := func(Cluster) (client.ObjectKey, bool) { return client.ObjectKey{}, false }
 	if id == nil {
 		id = func(object *unstructured.Unstructured) (Cluster, bool) {
@@ -109,12 +138,12 @@ func Referenced(hub client.WithWatch, options ReferenceOptions) (*HubResolver, e
 		key = func(cluster Cluster) (client.ObjectKey, bool) { return cluster, true }
 	}
 
-	return newHubResolver(hub, convention{
+	return convention{
 		primary: kind{
-			gvk:       options.Kind,
+			gvk:       gvk,
 			namespace: options.Namespace,
 			labels:    options.Selector,
-			calls:     "ID or Reference",
+			calls:     calls,
 			project: func(object client.Object) any {
 				u, ok := object.(*unstructured.Unstructured)
 				if !ok {
@@ -123,7 +152,7 @@ func Referenced(hub client.WithWatch, options ReferenceOptions) (*HubResolver, e
 				if _, ok = id(u); !ok {
 					return nil
 				}
-				return options.project(u)
+				return project(u)
 			},
 		},
 		key: key,
@@ -131,8 +160,46 @@ func Referenced(hub client.WithWatch, options ReferenceOptions) (*HubResolver, e
 			cluster, _ := id(object.(*unstructured.Unstructured))
 			return []Cluster{cluster}
 		},
-		build: options.build,
-	}, options.HubOptions)
+	}
+}
+
+// ObjectOptions describe objects that describe their clusters in full.
+type ObjectOptions struct {
+	HubOptions
+	// Kind is the kind of the objects. Required, and neither Secret nor
+	// ConfigMap: see [Secrets].
+	Kind schema.GroupVersionKind
+	// ID returns the cluster that an object describes, or false to ignore the
+	// object. SecretOptions.ID has the rules. Default: the object's key.
+	ID func(object *unstructured.Unstructured) (Cluster, bool)
+	// Access makes the access, such as by [Kubeconfig] or [FromToken], which
+	// check what others wrote. An error, such as [ErrNotReady], is that of the
+	// cluster. It must not do I/O or change the object, and must not put content
+	// of it into an error. Required.
+	Access func(object *unstructured.Unstructured) (Access, error)
+}
+
+// Objects resolves the clusters that objects of any kind describe without a
+// Secret. All selected objects of the kind are followed by one watch. The labels
+// of a cluster are those of its object.
+func Objects(hub client.WithWatch, options ObjectOptions) (*HubResolver, error) {
+	if options.Kind.Kind == "" || options.Kind == secretGVK || options.Kind == configMapGVK || options.Access == nil {
+		return nil, errors.New("resolver: Objects needs Access, and a Kind, which is neither Secret nor ConfigMap")
+	}
+	c := describedBy(options.HubOptions, options.Kind, options.ID, "ID or Access",
+		func(object *unstructured.Unstructured) any {
+			access, err := options.Access(object)
+			return answer{access: access, err: err}
+		})
+	c.build = func(in input) (Access, error) {
+		made := in.primary.(answer)
+		if made.err == nil && made.access.IsZero() {
+			return Access{}, ErrNotReady
+		}
+		return made.access, made.err
+	}
+
+	return newHubResolver(hub, c, options.HubOptions)
 }
 
 // project keeps the reference of an object.

@@ -84,6 +84,13 @@ func readBelow(root, path string) ([]byte, error) {
 	if err != nil {
 		return nil, errOutside
 	}
+	if root == string(filepath.Separator) { // every file is below it, wherever links lead
+		file, err := os.OpenFile(path, readOnly, 0)
+		if err != nil {
+			return nil, err
+		}
+		return readRegular(file, DefaultMaxBytes)
+	}
 	dir, err := os.OpenRoot(root)
 	if err != nil {
 		return nil, err

@@ -6,13 +6,12 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -92,15 +91,16 @@ func (t *top) drawn() frame {
 
 // showExisting shows contexts of the user's kubeconfig file.
 func (s *settings) showExisting(ctx context.Context, show display, log logr.Logger) error {
-	byName, err := s.contexts.Load()
-	if err != nil {
+	if _, err := s.contexts.Load(); err != nil { // a wrong name is not one to wait for
 		return err
 	}
-	configs := map[client.ObjectKey]*rest.Config{}
-	for name, config := range byName {
-		configs[client.ObjectKey{Name: name}] = config
-	}
-	clusters, err := resolver.Static(configs)
+	clusters, err := resolver.Files(resolver.FileOptions{
+		Own: true,
+		ID: func(_, context string) (resolver.Cluster, bool) {
+			return resolver.Cluster{Name: context}, slices.Contains(s.contexts.Names, context)
+		},
+		Logger: log,
+	}, s.contexts.File)
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,9 @@ func otherParts(config *rest.Config) []string {
 		for _, env := range exec.Env {
 			out = append(out, env.Name, env.Value)
 		}
+		if info, err := json.Marshal(exec.Config); exec.Config != nil && err == nil {
+			out = append(out, "info", string(info))
+		}
 	}
 
 	if provider := config.AuthProvider; provider != nil {
