@@ -78,6 +78,8 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/clustername", "internal/dial",
 	},
 	"clustercache/resolver/internal/changes": {"internal/clustername"},
+	"clustercache/resolver/capi":             {"clustercache/resolver"},
+	"clustercache/resolver/inventory":        {"clustercache/resolver"},
 	"clustercache/resolver/settable": {
 		"clustercache/resolver", "clustercache/resolver/internal/changes",
 		"internal/clustername",

@@ -46,6 +46,11 @@
 //	token Secrets           ServiceAccounts       namespace/name        keys token, ca.crt; URL from a function
 //	objects of any kind     Referenced            the object's          a Secret that a field, or a function, names;
 //	                                              namespace/name        key kubeconfig, value, config, or a field's
+//	objects of any kind     Objects               the object's          the object itself, by a function
+//	                                              namespace/name
+//	Cluster API, by Cluster capi.Clusters         namespace/name        as ClusterAPI, listed by Cluster objects
+//	cluster inventory       inventory.Profiles,   the ClusterProfile's  status.accessProviders with plugins that the
+//	                        inventory.Secrets     namespace/name        operator configures; Secrets of a consumer
 //	kubeconfig files        Files                 <path>+<context>      files and directories
 //	a Pod's own cluster     InCluster             zero key              the Pod's service account
 //	the operator's code     Static, Func          any                   a rest.Config

@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package capi resolves the clusters for which Cluster API has a Cluster object.
+//
+// resolver.ClusterAPI goes by the Secrets alone: it needs no right to read
+// Cluster objects, also fits Rancher, and knows a cluster once its Secret
+// exists. Here the Cluster objects decide: a cluster is listed as soon as its
+// object exists, its status says what it waits for, and its labels are those of
+// the object. This package does not import Cluster API.
+//
+//	            Cluster                          Secret <name>-kubeconfig
+//	absent      it does not exist                –
+//	present     listed; "not ready" before       "secret not found" until it
+//	            the control plane is there       exists, then connected
+//	paused      as before
+//	deleting    as before, until the object or the Secret is gone: controllers
+//	            need the cluster to end what is in it
+package capi
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+const (
+	nameLabel    = "cluster.x-k8s.io/cluster-name"
+	secretSuffix = "-kubeconfig"
+	secretKey    = "value"
+)
+
+// Options configure a resolver of Cluster objects.
+type Options struct {
+	// HubOptions select the Cluster objects, by Namespace and Selector.
+	resolver.HubOptions
+	// Version is that of Cluster API's objects. Default: v1beta2.
+	Version string
+	// Ready reports whether a cluster can be contacted, by its Cluster object,
+	// which it must not change. Default: [ControlPlaneInitialized].
+	Ready func(cluster *unstructured.Unstructured) bool
+}
+
+// Clusters resolves the cluster namespace/name by the Cluster object of that
+// key, and the Secret name-kubeconfig of the same namespace. One watch follows
+// the objects, and one the Secrets that have the label
+// cluster.x-k8s.io/cluster-name, as Cluster API writes them. The operator needs
+// the right to list and watch both. The errors are those of the options.
+func Clusters(hub client.WithWatch, o Options) (*resolver.HubResolver, error) {
+	if o.Version == "" {
+		o.Version = "v1beta2"
+	}
+	if o.Ready == nil {
+		o.Ready = ControlPlaneInitialized
+	}
+	named, err := labels.NewRequirement(nameLabel, selection.Exists, nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return resolver.Referenced(hub, resolver.ReferenceOptions{
+		HubOptions:     o.HubOptions,
+		Kind:           schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: o.Version, Kind: "Cluster"},
+		SecretSelector: labels.NewSelector().Add(*named),
+		Reference: func(cluster *unstructured.Unstructured) (resolver.SecretReference, error) {
+			if !o.Ready(cluster) {
+				return resolver.SecretReference{}, resolver.ErrNotReady
+			}
+			return resolver.SecretReference{Name: cluster.GetName() + secretSuffix, Key: secretKey}, nil
+		},
+	})
+}
+
+// ControlPlaneInitialized reports whether a Cluster says that its control plane
+// has been initialized, which it never takes back. Before that, connections
+// fail.
+func ControlPlaneInitialized(cluster *unstructured.Unstructured) bool {
+	return resolver.ClusterAPIReady("").Ready(cluster)
+}
+
+// InfrastructureProvisioned reports whether a Cluster says that its
+// infrastructure is ready, as Cluster API's own ClusterCache requires: the
+// first attempts to connect may come before there is a control plane.
+func InfrastructureProvisioned(cluster *unstructured.Unstructured) bool {
+	done, found, err := unstructured.NestedBool(
+		cluster.Object, "status", "initialization", "infrastructureProvisioned")
+	if !found || err != nil { // v1beta1
+		done, _, _ = unstructured.NestedBool(cluster.Object, "status", "infrastructureReady")
+	}
+	return done
+}
