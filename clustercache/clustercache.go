@@ -43,8 +43,7 @@ type ClusterCache struct {
 	connections connection.Config
 	lookUp      workpool.Workers // look-ups of kinds
 	discovery   discovery
-	tenure      *tenure.Tenure               // nil without Options.Sharding
-	twins       *twins.Set[client.ObjectKey] // keys by the UID of their cluster
+	tenure      *tenure.Tenure // nil without Options.Sharding
 	clusters    clusters
 	subscribed  subscribed
 }
@@ -53,6 +52,8 @@ type ClusterCache struct {
 type clusters struct {
 	mu    sync.RWMutex // taken before a cluster's own locks
 	byKey map[client.ObjectKey]*cluster
+
+	twins *twins.Set[client.ObjectKey] // keys by the UID of their cluster
 }
 
 // New returns a ClusterCache. It does no I/O and starts nothing. The error
@@ -79,10 +80,12 @@ func New(o Options) (*ClusterCache, error) {
 			rechecking: make(chan struct{}, 1),
 			reassigned: make(chan struct{}, 1),
 		},
-		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
+		clusters: clusters{
+			byKey: map[client.ObjectKey]*cluster{},
+			twins: twins.New(clustername.Compare),
+		},
 		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
 	}
-	cc.twins = twins.New(clustername.Compare)
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.tenure = tenure.New(tenure.Config{
 		Sharding: o.Sharding,
@@ -225,7 +228,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 	if listed && cc.tenure.Serves(c.key) {
 		cc.discovery.forgotten.add(c.key)
 	}
-	cc.twins.Drop(c.key)
+	cc.clusters.twins.Drop(c.key)
 	cc.events.forget(c.key) // before another cluster of the key can emit events
 	cc.clusters.mu.Unlock()
 

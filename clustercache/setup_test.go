@@ -240,7 +240,9 @@ func (c candidate) Get(context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return &record, raw, err
 }
 
-func (c candidate) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error { return c.Update(ctx, r) }
+func (c candidate) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return c.Update(ctx, r)
+}
 
 func (c candidate) Update(_ context.Context, r resourcelock.LeaderElectionRecord) error {
 	c.mu.Lock()

@@ -215,7 +215,7 @@ func (c *cluster) status() Status {
 		LastEvent:        sum.LastEvent,
 		UID:              v.UID,
 		Epoch:            string(v.Epoch),
-		SameAs:           c.cc.twins.Others(c.key),
+		SameAs:           c.cc.clusters.twins.Others(c.key),
 		ServerVersion:    v.Version,
 		Revision:         v.Access.Revision(),
 		AccessSince:      v.AccessSince,

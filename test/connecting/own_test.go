@@ -66,7 +66,8 @@ func ownFiles(t *testing.T, api *httptest.Server) string {
 	}
 	write("bin/plugin", `#!/bin/sh
 region=$(echo "$KUBERNETES_EXEC_INFO" | sed 's/.*"region":"\([a-z]*\)".*/\1/')
-echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"'"$1-$PROFILE-$region"'"}}'
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+echo '"status":{"token":"'"$1-$PROFILE-$region"'"}}'
 `, 0o700)
 	write("ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})), 0o600)
 	token := filepath.Join(t.TempDir(), "token")

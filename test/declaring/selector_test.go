@@ -170,7 +170,8 @@ func TestTargetsThatOverlapShareAWatch(t *testing.T) {
 		require.Len(t, usage.Owners[0].Uses, 1)
 		calls.take(time.Second)
 
-		for i, left := range [][]clustercache.Target{{named, in("prod", "ConfigMap")}, {in("prod", "ConfigMap")}, {named}} {
+		prod := in("prod", "ConfigMap")
+		for i, left := range [][]clustercache.Target{{named, prod}, {prod}, {named}} {
 			d := fleettest.Declare(t, l.cc, fleettest.Owner("one"), left...)
 			require.Empty(t, d.Added)
 			require.Empty(t, d.Removed)
@@ -389,7 +390,7 @@ func TestLabelsNeverUndoAnOwnersOwnCalls(t *testing.T) {
 					}
 				}
 				slices.Sort(expected)
-				require.Equal(t, expected, fleettest.KindsOf(l.cc.Declared(fleettest.Owner(owner))), "seed %d, %s", seed, owner)
+				require.Equal(t, expected, l.declared(owner, 0), "seed %d, %s", seed, owner)
 			}
 			require.Len(t, l.cc.Usage().Uses, len(used), "seed %d: nothing else is watched", seed)
 		})
@@ -402,7 +403,9 @@ func TestLabelsNeverUndoAnOwnersOwnCalls(t *testing.T) {
 func TestOwnerThatIsGoneIsForgottenWhateverLabelsDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLabeled(t, func(o *clustercache.Options) {
-			o.GC.InUse = func(_ context.Context, owner clustercache.Owner) (bool, error) { return owner.Name == "two", nil }
+			o.GC.InUse = func(_ context.Context, owner clustercache.Owner) (bool, error) {
+				return owner.Name == "two", nil
+			}
 		})
 		l.Synced()
 		fleettest.Declare(t, l.cc, fleettest.Owner("one"), in("prod", "ConfigMap"))

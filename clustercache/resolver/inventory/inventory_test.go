@@ -181,7 +181,8 @@ func TestPluginOfTheOperatorRuns(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "plugin")
 	require.NoError(t, os.WriteFile(script, []byte(`#!/bin/sh
 name=$(echo "$KUBERNETES_EXEC_INFO" | sed 's/.*"clusterName":"\([a-z]*\)".*/\1/')
-echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"'"$1-$REGION-$name"'"}}'
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+echo '"status":{"token":"'"$1-$REGION-$name"'"}}'
 `), 0o700)) //nolint:gosec // it has to be executable
 	cluster := map[string]any{
 		"server": api.URL,
