@@ -24,9 +24,10 @@ const module = "github.com/fleetcache/fleetcache/"
 var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/levels",
-		"clustercache/internal/liveclient", "clustercache/internal/members", "clustercache/internal/phase",
-		"clustercache/internal/tenure", "clustercache/internal/twins", "clustercache/internal/watchset",
-		"clustercache/internal/writes", "clustercache/ownership", "clustercache/resolver", "gc", "informerpool",
+		"clustercache/internal/liveclient", "clustercache/internal/members", "clustercache/internal/packedlist",
+		"clustercache/internal/phase", "clustercache/internal/tenure", "clustercache/internal/twins",
+		"clustercache/internal/watchset", "clustercache/internal/writes", "clustercache/ownership",
+		"clustercache/resolver", "gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
@@ -52,6 +53,7 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/clustername", "internal/restmap", "internal/sanitize", "internal/timetable",
 		"internal/transport",
 	},
+	"clustercache/internal/packedlist": {"informerpool"},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "clustercache/internal/writes", "informerpool",
 		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",

@@ -40,6 +40,21 @@ func (d *discovery) lists(key client.ObjectKey) bool {
 	return ok
 }
 
+// current returns the clusters of the last list but for those that were
+// forgotten since.
+func (d *discovery) current() (keys []client.ObjectKey) {
+	last := d.last.Load()
+	if last == nil {
+		return nil
+	}
+	for key := range *last {
+		if !d.forgotten.since(key, time.Time{}) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // missing returns the clusters of the last list that are not known.
 func (d *discovery) missing(find func(client.ObjectKey) *cluster) (keys []client.ObjectKey) {
 	last := d.last.Load()

@@ -4,6 +4,7 @@
 package clustercache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -18,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/packedlist"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -28,6 +31,8 @@ import (
 // Without a token, a partial list would look complete to code that reads page
 // by page. controller-runtime's cache uses the same token.
 const cutAtLimit = "continue-not-supported"
+
+var _ packedlist.Lister = (*reader)(nil)
 
 // continuation returns the token of a list that was selected here.
 func continuation(cut bool) string {
@@ -41,30 +46,97 @@ func continuation(cut bool) string {
 func (c *cluster) listCached(
 	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList,
 ) error {
+	found, err := c.selectCached(o, gvk, lo)
+	if err != nil {
+		return err
+	}
+	return c.fill(list, found)
+}
+
+// selectCached selects the objects of a list from the cache.
+func (c *cluster) selectCached(
+	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
+) (selected, error) {
 	switch lo.Continue {
 	case "":
 	case cutAtLimit:
-		return fmt.Errorf("%w: a list that was cut at its limit cannot be continued; "+
+		return selected{}, fmt.Errorf("%w: a list that was cut at its limit cannot be continued; "+
 			"read it without Limit, or with LiveClient", ErrUnsupported)
 	default:
 		if o.mode == CacheOnly {
-			return fmt.Errorf("%w: a continue token", ErrUnsupported)
+			return selected{}, fmt.Errorf("%w: a continue token", ErrUnsupported)
 		}
-		return errLive
+		return selected{}, errLive
 	}
 	if o.mode == LiveOnly {
-		return errLive
+		return selected{}, errLive
 	}
 
 	for {
 		found, err := c.lookUpAll(o, gvk, lo)
-		switch {
-		case err == nil:
-			return c.fill(list, found)
-		case !errors.Is(err, watchset.ErrAgain):
-			return err
+		if !errors.Is(err, watchset.ErrAgain) {
+			return found, err
 		}
 	}
+}
+
+// ListPacked implements packedlist.Lister.
+func (r *reader) ListPacked(
+	ctx context.Context, kind client.Object, live bool, opts ...client.ListOption,
+) ([]*informerpool.Object, bool, error) {
+	o, lo := r.listOptions(opts)
+	gvk, err := apiutil.GVKForObject(kind, r.cc.options.Scheme)
+	if err != nil {
+		return nil, false, r.fail(gvk, "list", err)
+	}
+	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
+	if err == nil {
+		var found selected
+		if found, err = c.selectCached(&o, gvk, &lo); err == nil {
+			return found.objects, false, nil
+		}
+	}
+	if !errors.Is(err, errLive) {
+		return nil, false, r.fail(gvk, "list", err)
+	}
+	if !live {
+		return nil, true, nil
+	}
+
+	// Look the kind up first: client-go would not end that with ctx.
+	if _, _ = c.mapper.ResourceFor(ctx, gvk); ctx.Err() != nil {
+		return nil, false, r.fail(gvk, "list", context.Cause(ctx))
+	}
+	var objects []*informerpool.Object
+	_, metadata := kind.(*metav1.PartialObjectMetadata)
+	err = c.liveRead(&o, func(live client.Client) (err error) {
+		objects, err = c.listLivePacked(ctx, live, gvk, &lo, metadata)
+		return err
+	})
+	if err != nil {
+		return nil, false, r.fail(gvk, "list", err)
+	}
+	c.wants.SeenPacked(gvk, objects)
+
+	return objects, false, nil
+}
+
+// Decode implements packedlist.Lister.
+func (r *reader) Decode(o *informerpool.Object, dst client.Object) error {
+	return r.cc.pool.Decode(o, dst)
+}
+
+// listOptions separates the options of reads from those of lists.
+func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.ListOptions) {
+	o, lo := readOptions{mode: r.mode}, client.ListOptions{}
+	for _, opt := range opts {
+		if own, ok := opt.(readOption); ok {
+			own.applyToRead(&o)
+		} else {
+			opt.ApplyToList(&lo)
+		}
+	}
+	return o, lo
 }
 
 // selected is the result of a list from the cache.

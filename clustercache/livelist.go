@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -84,15 +85,38 @@ func (c *cluster) splitFields(
 	return indexed, rest
 }
 
+// listLivePacked lists from the API server in pages, and packs each page before
+// it reads the next, so that a large list takes little more memory than the
+// cache would.
+func (c *cluster) listLivePacked(
+	ctx context.Context, live client.Client, gvk schema.GroupVersionKind,
+	lo *client.ListOptions, metadata bool,
+) ([]*informerpool.Object, error) {
+	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
+	s := liveSelection{
+		c:        c,
+		gvk:      gvk,
+		indexed:  indexed,
+		codec:    packed.NewCodec(),
+		metadata: metadata && len(indexed) == 0,
+		packs:    true,
+	}
+	err := s.read(liveclient.WithBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest)
+	return s.packed, err
+}
+
 // liveSelection is a list from the API server that is filtered here.
 type liveSelection struct {
-	c       *cluster
-	gvk     schema.GroupVersionKind
-	indexed []indexedField
-	codec   *packed.Codec // made when a function needs cached objects
-	found   []unstructured.Unstructured
-	cut     bool // at Limit, with more to follow
-	version string
+	c        *cluster
+	gvk      schema.GroupVersionKind
+	indexed  []indexedField
+	codec    *packed.Codec // made when a function needs cached objects
+	metadata bool          // the server is asked for metadata alone
+	packs    bool          // selected objects are packed
+	found    []unstructured.Unstructured
+	packed   []*informerpool.Object // instead of found
+	cut      bool                   // at Limit, with more to follow
+	version  string
 }
 
 // read lists page by page, and keeps the selected objects.
@@ -107,19 +131,17 @@ func (s *liveSelection) read(
 		Raw:           lo.Raw,
 	}
 	for seen := 0; ; {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(s.gvk.GroupVersion().WithKind(s.gvk.Kind + "List"))
-		if err := live.List(ctx, list, &page); err != nil {
+		items, err := s.page(ctx, live, &page)
+		if err != nil {
 			return err
 		}
-		s.version = list.GetResourceVersion()
-		if seen += len(list.Items); seen > maxLiveSelected {
+		if seen += len(items); seen > maxLiveSelected && len(s.indexed) > 0 {
 			return fmt.Errorf("%w: more than %d objects to select from by field %q; "+
 				"only an informer that has synced can", ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
 		}
 
-		for i := range list.Items {
-			ok, err := s.selects(&list.Items[i])
+		for i := range items {
+			ok, err := s.selects(&items[i])
 			if err != nil {
 				return err
 			}
@@ -130,10 +152,12 @@ func (s *liveSelection) read(
 				s.cut = true
 				return nil
 			}
-			s.found = append(s.found, list.Items[i])
+			if err := s.keep(&items[i]); err != nil {
+				return err
+			}
 		}
 
-		if page.Continue = list.GetContinue(); page.Continue == "" {
+		if page.Continue == "" {
 			return nil
 		}
 		if lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
@@ -141,6 +165,45 @@ func (s *liveSelection) read(
 			return nil
 		}
 	}
+}
+
+// page reads a page of the list, and sets the options for the next one.
+func (s *liveSelection) page(
+	ctx context.Context, live client.Client, lo *client.ListOptions,
+) ([]unstructured.Unstructured, error) {
+	kind := s.gvk.GroupVersion().WithKind(s.gvk.Kind + "List")
+	if !s.metadata {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		err := live.List(ctx, list, lo)
+		s.version, lo.Continue = list.GetResourceVersion(), list.GetContinue()
+		return list.Items, err
+	}
+
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	err := live.List(ctx, list, lo)
+	s.version, lo.Continue = list.GetResourceVersion(), list.GetContinue()
+	items := make([]unstructured.Unstructured, len(list.Items))
+	for i := range list.Items {
+		if err == nil {
+			items[i].Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&list.Items[i])
+		}
+	}
+
+	return items, err
+}
+
+// keep keeps a selected object.
+func (s *liveSelection) keep(u *unstructured.Unstructured) error {
+	if !s.packs {
+		s.found = append(s.found, *u)
+		return nil
+	}
+	u.SetGroupVersionKind(s.gvk) // not all servers name the kind of each object
+	o, err := s.codec.PackUnstructured(s.codec.Kind(s.gvk), u)
+	s.packed = append(s.packed, o)
+	return err
 }
 
 // selects reports whether all indexed fields select the object.

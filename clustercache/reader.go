@@ -91,15 +91,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 // them; beyond that the list fails with [ErrUnsupported]. A list never waits
 // for an informer.
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	o, lo := readOptions{mode: r.mode}, client.ListOptions{}
-	for _, opt := range opts {
-		if own, ok := opt.(readOption); ok {
-			own.applyToRead(&o)
-		} else {
-			opt.ApplyToList(&lo)
-		}
-	}
-
+	o, lo := r.listOptions(opts)
 	gvk, err := apiutil.GVKForObject(list, r.cc.options.Scheme)
 	if err != nil {
 		return r.fail(gvk, "list", err)

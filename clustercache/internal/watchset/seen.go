@@ -114,6 +114,16 @@ func (s *Set) SeenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
 	})
 }
 
+// SeenPacked is Seen for packed objects.
+func (s *Set) SeenPacked(gvk schema.GroupVersionKind, objects []*informerpool.Object) {
+	if leases, unmapped := s.interested(gvk, ""); len(leases)+len(unmapped) == 0 && !s.Any() {
+		return
+	}
+	for _, o := range objects {
+		s.Seen(gvk, o)
+	}
+}
+
 // plain returns the object in the form of its JSON, or nil.
 func plain(gvk schema.GroupVersionKind, obj any) *unstructured.Unstructured {
 	raw, err := json.Marshal(obj)
