@@ -17,6 +17,7 @@
 //     cluster.Cluster, and to multicluster-runtime.
 //   - clustercache/watchset watches what a list says, which may change at any
 //     time.
+//   - clustercache/fleet reads the objects of a kind in many clusters at once.
 //   - clustercache/conditions makes conditions of the state of clusters and
 //     watches, for the status of the operator's own objects.
 //   - clustercache/sharding lets the replicas of an operator share the

@@ -48,6 +48,10 @@ var allowed = map[string][]string{
 		"clustercache", "clustercache/ownership", "clustercache/resolver", "informerpool",
 		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",
 	},
+	"clustercache/fleet": {
+		"clustercache", "clustercache/internal/packedlist", "informerpool",
+		"internal/clustername", "internal/defaults",
+	},
 	"clustercache/internal/connection": {
 		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
 		"internal/callback", "internal/clustername", "internal/restmap", "internal/sanitize", "internal/timetable",

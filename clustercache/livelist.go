@@ -131,9 +131,13 @@ func (s *liveSelection) read(
 		Raw:           lo.Raw,
 	}
 	for seen := 0; ; {
+		before := s.version
 		items, err := s.page(ctx, live, &page)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case before != "" && before != s.version:
+			return fmt.Errorf("%w: pages of a list have different resourceVersions", ErrAnswer)
 		}
 		if seen += len(items); seen > maxLiveSelected && len(s.indexed) > 0 {
 			return fmt.Errorf("%w: more than %d objects to select from by field %q; "+

@@ -5,6 +5,7 @@ package guide_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/url"
 	"sync/atomic"
@@ -186,6 +187,47 @@ func TestCachedReadOutlivesTheConnection(t *testing.T) {
 		_, _, err = guide.EvenIfDown(t.Context(), fleet.ClusterCache(), east.Key())
 		require.ErrorIs(t, err, clustercache.ErrStale)
 		require.Equal(t, "Stale", guide.Reachable(err))
+	})
+}
+
+func TestPodsOfProductionClustersAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := make([]client.Object, 3)
+		for i := range pods {
+			pods[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop",
+				Name:      fmt.Sprintf("web-%d", i),
+				Labels:    map[string]string{"app": "web"},
+			}}
+		}
+		clusters := clustercachetest.New(t, clustercachetest.Options{})
+		access := map[resolver.Cluster]resolver.Access{}
+		for name, env := range map[string]string{"a": "prod", "b": "prod", "c": "test"} {
+			c := clusters.Add(name, pods...)
+			of, err := resolver.NewAccess(c.Config())
+			require.NoError(t, err)
+			access[c.Key()] = of.WithLabels(map[string]string{"env": env})
+		}
+		cc, err := clustercache.New(clustercache.Options{
+			Name: "counting",
+			Resolver: resolver.Func(func(_ context.Context, cluster resolver.Cluster) (resolver.Access, error) {
+				return access[cluster], nil
+			}),
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- cc.Start(ctx) }()
+		for key := range access {
+			require.NoError(t, cc.Engage(key))
+			require.NoError(t, cc.WaitConnected(t.Context(), key))
+		}
+
+		counts, text := guide.CountPods(t.Context(), cc)
+		require.Equal(t, map[string]int{"web": 6}, counts)
+		require.Equal(t, "2 of 2 clusters", text)
+		cancel()
+		require.NoError(t, <-done)
 	})
 }
 

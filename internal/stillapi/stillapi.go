@@ -32,6 +32,8 @@ type Server struct {
 	Name string
 	// Objects is the number of objects per resource.
 	Objects int
+	// Labels returns the labels of an object. Nil means none.
+	Labels func(i int) map[string]string
 }
 
 // Config returns a configuration for reaching the server.
@@ -104,12 +106,7 @@ func (s *Server) watch(req *http.Request, kind string) *http.Response {
 	if req.URL.Query().Get("sendInitialEvents") == "true" {
 		for i := range s.Objects {
 			_ = out.Encode(map[string]any{"type": "ADDED",
-				"object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
-					"namespace":       "default",
-					"name":            fmt.Sprintf("object-%d", i),
-					"uid":             fmt.Sprintf("%s-%s-%d", s.Name, kind, i),
-					"resourceVersion": "10",
-				}}})
+				"object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": s.metadata(kind, i)}})
 		}
 	}
 
@@ -121,6 +118,19 @@ func (s *Server) watch(req *http.Request, kind string) *http.Response {
 	resp.Body = &silence{Reader: bytes.NewReader(text.Bytes()), ctx: req.Context(), closed: make(chan struct{})}
 
 	return resp
+}
+
+func (s *Server) metadata(kind string, i int) map[string]any {
+	m := map[string]any{
+		"namespace":       "default",
+		"name":            fmt.Sprintf("object-%d", i),
+		"uid":             fmt.Sprintf("%s-%s-%d", s.Name, kind, i),
+		"resourceVersion": "10",
+	}
+	if s.Labels != nil {
+		m["labels"] = s.Labels(i)
+	}
+	return m
 }
 
 func respond(req *http.Request, status int, body any) *http.Response {

@@ -1,0 +1,520 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/fleet"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
+)
+
+// TestCachedFleetIsReadWithoutRequest hangs every cluster: what is cached is
+// answered all the same, and at once.
+func TestCachedFleetIsReadWithoutRequest(t *testing.T) {
+	inFleet(t, 3, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch()
+		for _, c := range w.clusters {
+			c.Hang()
+		}
+		began := time.Now()
+		var total fleet.Total
+		require.Equal(t, []string{"c00/one", "c00/two", "c01/one", "c01/two", "c02/one", "c02/two"},
+			lines(w.list(&total, fleet.Options{Sorted: true})))
+		require.Equal(t, []string{"c00/two", "c01/two", "c02/two"}, lines(w.list(client.MatchingLabels{"color": "blue"})))
+		require.Zero(t, time.Since(began))
+
+		require.True(t, total.Complete())
+		require.Equal(t, []int{3, 3, 3, 0, 6},
+			[]int{total.Clusters, total.Answered, total.Cached, total.Failed, total.Objects})
+		require.NotZero(t, total.OldestSeen)
+	})
+}
+
+// TestAnswerEqualsThatOfTheReader compares what a fleet-wide read returns with
+// what the reader of each cluster returns, from the cache and from the API
+// servers, in each representation.
+func TestAnswerEqualsThatOfTheReader(t *testing.T) {
+	inFleet(t, 2, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch(w.clusters[0])
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+		loose := &unstructured.Unstructured{}
+		loose.SetGroupVersionKind(fleettest.ConfigMap)
+		metadata := &metav1.PartialObjectMetadataList{}
+		metadata.SetGroupVersionKind(list.GroupVersionKind())
+		for _, mode := range []clustercache.ReadMode{clustercache.PreferCache, clustercache.LiveOnly} {
+			sameAsReader(t, w, &corev1.ConfigMap{}, &corev1.ConfigMapList{}, mode)
+			sameAsReader(t, w, loose, list, mode)
+			sameAsReader(t, w, clustercache.Kind(fleettest.ConfigMap), metadata, mode)
+			sameAsReader[client.Object](t, w, &corev1.ConfigMap{}, &corev1.ConfigMapList{}, mode)
+		}
+	})
+}
+
+func sameAsReader[T client.Object](t *testing.T, w *world, kind T, list client.ObjectList, mode clustercache.ReadMode) {
+	t.Helper()
+	for answer, err := range fleet.ByCluster(t.Context(), w.cc, kind, mode, client.HasLabels{"color"}) {
+		require.NoError(t, err)
+		var from clustercache.Origin
+		require.NoError(t, w.cc.Reader(answer.Cluster).List(t.Context(), list, mode, client.HasLabels{"color"}, &from))
+		require.Equal(t, from, answer.Origin)
+		want := map[string]any{}
+		require.NoError(t, eachItem(list, func(o client.Object) { want[o.GetName()] = o }))
+
+		got := map[string]any{}
+		for item := range answer.Items() {
+			o, err := item.Object()
+			require.NoError(t, err)
+			got[item.Metadata().GetName()] = o
+			color, ok := item.Label("color")
+			require.True(t, ok)
+			require.Equal(t, o.GetLabels()["color"], color)
+			require.Equal(t, o.GetUID(), item.Metadata().GetUID())
+			require.Equal(t, o.GetResourceVersion(), item.Metadata().GetResourceVersion())
+		}
+		require.Equal(t, want, got)
+		require.Len(t, got, answer.Len())
+		require.Len(t, got, 2)
+	}
+}
+
+// TestClusterThatCannotBeReadYieldsItsErrorOnce has one cluster for each way to
+// fail.
+func TestClusterThatCannotBeReadYieldsItsErrorOnce(t *testing.T) {
+	inFleet(t, 6, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch(w.clusters[0], w.clusters[1], w.clusters[5])
+		w.clusters[1].Disconnect()
+		w.clusters[2].Fail(clustercachetest.Status(403), clustercachetest.Resource("configmaps"))
+		w.clusters[3].Fail(errors.New("broken"), clustercachetest.Resource("configmaps"))
+		w.clusters[4].Hang() // not yet noticed
+		time.Sleep(time.Second)
+		w.clusters[1].WaitPhase(clustercache.PhaseDisconnected)
+
+		all := make([]client.ObjectKey, 0, 7)
+		for _, c := range w.clusters {
+			all = append(all, c.Key())
+		}
+		all = append(all, client.ObjectKey{Name: "never"}, client.ObjectKey{Name: "c00"})
+		var total fleet.Total
+		require.Equal(t, []string{
+			"c00/one", "c00/two", "c01: Unreachable", "c02: Forbidden", "c03: Unreachable", "c04: Timeout",
+			"c05/one", "c05/two", "never: UnknownCluster",
+		}, lines(w.list(fleet.Options{Clusters: all, Sorted: true, Timeout: time.Second}, &total)))
+		require.Equal(t, fleet.Total{
+			Clusters: 7,
+			Answered: 2,
+			Cached:   2,
+			Failed:   5,
+			Reasons:  map[string]int{"Unreachable": 2, "Forbidden": 1, "Timeout": 1, "UnknownCluster": 1},
+			Objects:  4,
+
+			OldestSeen: total.OldestSeen,
+			Oldest:     total.Oldest,
+		}, total)
+		require.False(t, total.Complete())
+
+		require.Equal(t, []string{"c01: Unreachable", "c02: NotWatched"}, lines(w.list(clustercache.CacheOnly,
+			fleet.Options{Clusters: []client.ObjectKey{w.clusters[2].Key(), w.clusters[1].Key()}, Sorted: true})))
+	})
+}
+
+// TestDisconnectedClusterIsReadWithItsAge reads what is cached of a cluster
+// that is away, and how old that is.
+func TestDisconnectedClusterIsReadWithItsAge(t *testing.T) {
+	inFleet(t, 2, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch()
+		w.clusters[1].Disconnect()
+		gone := time.Now()
+		time.Sleep(10 * time.Minute)
+		var total fleet.Total
+		require.Equal(t, []string{"c00/one", "c00/two", "c01: Unreachable"}, lines(w.list(fleet.Options{Sorted: true})))
+		require.Equal(t, []string{"c00/one", "c00/two", "c01/one", "c01/two"}, lines(w.list(
+			clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour), fleet.Options{Sorted: true}, &total)))
+		require.Equal(t, w.clusters[1].Key(), total.Oldest)
+		require.WithinDuration(t, gone, total.OldestSeen, 2*time.Minute)
+		require.Regexp(t, `^2 of 2 clusters, oldest 1[0-2]m\d+s$`, total.String())
+	})
+}
+
+// TestUnsyncedClusterIsNoEmptyOne reads a cluster whose informer cannot list.
+func TestUnsyncedClusterIsNoEmptyOne(t *testing.T) {
+	inFleet(t, 2, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		heal := w.clusters[1].Fail(clustercachetest.Status(500), clustercachetest.Resource("configmaps"))
+		w.watch(w.clusters[0])
+		_, err := w.cc.Watch(t.Context(), w.clusters[1].Key(), &corev1.ConfigMap{})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, []string{"c00/one", "c00/two", "c01: NotSynced"},
+			lines(w.list(clustercache.CacheOnly, fleet.Options{Sorted: true})))
+		heal()
+		require.Equal(t, []string{"c00/one", "c00/two", "c01/one", "c01/two"}, lines(w.list(fleet.Options{Sorted: true})))
+	})
+}
+
+// TestEmptyClusterIsAnAnswer distinguishes a cluster without objects from one
+// that did not answer.
+func TestEmptyClusterIsAnAnswer(t *testing.T) {
+	inFleet(t, 3, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch(w.clusters[0])
+		w.clusters[2].Fail(clustercachetest.Status(403), clustercachetest.Resource("configmaps"))
+		var got []string
+		var total fleet.Total
+		for answer, err := range fleet.ByCluster(t.Context(), w.cc, &corev1.ConfigMap{},
+			client.InNamespace("nothing"), fleet.Options{Sorted: true}, &total) {
+			got = append(got, fmt.Sprint(answer.Cluster.Name, answer.Len(), answer.Origin.Cached, err == nil))
+		}
+		require.Equal(t, []string{"c000 true true", "c010 false true", "c020 false false"}, got)
+		require.Equal(t, []int{3, 2, 1}, []int{total.Clusters, total.Answered, total.Cached})
+	})
+}
+
+// TestClusterThatGoesDuringTheIterationYieldsItsError removes clusters while the
+// loop's body runs: one whose answer has been yielded, and one that is to come.
+func TestClusterThatGoesDuringTheIterationYieldsItsError(t *testing.T) {
+	inFleet(t, 3, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch()
+		var total fleet.Total
+		var got []string
+		for item, err := range w.list(&total) {
+			if len(got) == 0 {
+				w.clusters[0].Remove()
+				w.clusters[2].Remove()
+				w.Add("later", configMap("one", "red"))
+				w.WaitSynced()
+			}
+			got = append(got, line(item, err))
+		}
+		slices.Sort(got)
+		require.Equal(t, []string{"c00/one", "c00/two", "c01/one", "c01/two", "c02: UnknownCluster"}, got)
+		require.Equal(t, []int{3, 2, 1}, []int{total.Clusters, total.Answered, total.Failed})
+
+		got = lines(w.list(fleet.Options{Sorted: true}))
+		require.Equal(t, []string{"c01/one", "c01/two", "later/one"}, got, "the next iteration begins anew")
+	})
+}
+
+// TestLoopBodyMayUseTheClusterCache calls everything that takes locks.
+func TestLoopBodyMayUseTheClusterCache(t *testing.T) {
+	inFleet(t, 2, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch(w.clusters[0])
+		n := 0
+		for item, err := range w.list() {
+			require.NoError(t, err)
+			n++
+			c, err := w.cc.Client(item.Cluster)
+			require.NoError(t, err)
+			o, err := item.Object()
+			require.NoError(t, err)
+			o.Data = map[string]string{"seen": "yes"}
+			require.NoError(t, c.Update(t.Context(), o))
+			watch, err := w.cc.Watch(t.Context(), item.Cluster, &corev1.Secret{})
+			require.NoError(t, err)
+			require.NoError(t, watch.WaitForSync(t.Context()))
+			watch.Release()
+			w.cc.Statuses()
+			w.WaitSynced()
+			require.Len(t, lines(w.list()), 4, "iterations may be nested")
+		}
+		require.Equal(t, 4, n)
+	})
+}
+
+// TestLeavingTheLoopEndsTheQueries leaves it while API servers that hang are
+// queried. The bubble does not end before their goroutines.
+func TestLeavingTheLoopEndsTheQueries(t *testing.T) {
+	inFleet(t, 9, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch(w.clusters[0])
+		for _, c := range w.clusters[1:] {
+			c.Hang()
+		}
+		began := time.Now()
+		var total fleet.Total
+		for item, err := range w.list(&total) {
+			require.NoError(t, err)
+			require.Equal(t, "c00", item.Cluster.Name)
+			break
+		}
+		require.Zero(t, time.Since(began))
+		require.Equal(t, []int{9, 1, 0}, []int{total.Clusters, total.Answered, total.Failed})
+		require.False(t, total.Complete())
+
+		n := 0
+		for range w.list(fleet.Options{Timeout: time.Second}) {
+			if n++; n == 3 {
+				break
+			}
+		}
+		require.Equal(t, time.Second, time.Since(began), "the third is the first that hung")
+
+		require.PanicsWithValue(t, "left", func() {
+			for range w.list() {
+				panic("left")
+			}
+		})
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// TestEveryClusterThatIsLeftYieldsTheEndOfTheContext ends the context while
+// some clusters hang and others have not been queried.
+func TestEveryClusterThatIsLeftYieldsTheEndOfTheContext(t *testing.T) {
+	inFleet(t, 9, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		w.watch(w.clusters[0])
+		for _, c := range w.clusters[1:] {
+			c.Hang()
+		}
+		cause := errors.New("the dashboard was closed")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, cause)
+		defer cancel()
+		began := time.Now()
+		var total fleet.Total
+		var failed []string
+		for item, err := range fleet.List(ctx, w.cc, &corev1.ConfigMap{}, client.InNamespace("default"),
+			fleet.Options{Concurrency: 3}, &total) {
+			if err != nil {
+				of, ok := errors.AsType[*clustercache.ClusterError](err)
+				require.True(t, ok)
+				require.Equal(t, item.Cluster, of.Cluster)
+				failed = append(failed, item.Cluster.Name)
+			}
+		}
+		require.Equal(t, time.Second, time.Since(began))
+		slices.Sort(failed)
+		require.Equal(t, []string{"c01", "c02", "c03", "c04", "c05", "c06", "c07", "c08"}, failed)
+		require.Equal(t, []int{9, 1, 8, 2}, []int{total.Clusters, total.Answered, total.Failed, total.Objects})
+		queried := 0
+		for _, c := range w.clusters[1:] {
+			queried += len(c.Requests(clustercachetest.Resource("configmaps")))
+		}
+		require.Zero(t, queried)
+
+		for _, err := range fleet.List(ctx, w.cc, &corev1.ConfigMap{}) {
+			require.ErrorIs(t, err, cause, "also from the beginning, and of what is cached")
+			failed = append(failed, "again")
+		}
+		require.Len(t, failed, 8+9)
+	})
+}
+
+// TestClustersThatHangDoNotDelayTheOthers hangs 21 of 50 clusters that nothing
+// watches, unnoticed, and the first ones among them.
+func TestClustersThatHangDoNotDelayTheOthers(t *testing.T) {
+	inFleet(t, 50, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		for i, c := range w.clusters {
+			if i < 6 || i%3 == 0 {
+				c.Hang()
+			}
+		}
+		began := time.Now()
+		answered, hung := 0, 0
+		for _, err := range w.list(fleet.Options{Concurrency: 4, Timeout: 20 * time.Second}) {
+			if err != nil {
+				require.Equal(t, "Timeout", clustercache.ReasonOf(err), err)
+				hung++
+				continue
+			}
+			require.Less(t, time.Since(began), 15*time.Second)
+			answered++
+		}
+		require.Equal(t, 21, hung)
+		require.Equal(t, 2*29, answered)
+		require.Less(t, time.Since(began), 40*time.Second, "each is waited for, but not one after the other")
+	})
+}
+
+// TestNoMoreAPIServersAreQueriedAtOnceThanAllowed counts the requests that are
+// being served, also while the loop's body takes its time.
+func TestNoMoreAPIServersAreQueriedAtOnceThanAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var serving gauge
+		cc, apis := fleettest.NewFleet(t, 20, func(o *clustercache.Options) { o.Discover = true })
+		synctest.Wait()
+		for _, api := range apis {
+			serving.count(api)
+		}
+		n := 0
+		for _, err := range fleet.List(t.Context(), cc, &corev1.ConfigMap{}, fleet.Options{Concurrency: 3}) {
+			require.NoError(t, err)
+			n++
+			time.Sleep(time.Minute)
+		}
+		require.Equal(t, 20, n)
+		require.Equal(t, 3, serving.most)
+	})
+}
+
+// TestRelabeledClusterStaysInTheIterationItIsIn relabels clusters in both
+// directions while the loop's body runs.
+func TestRelabeledClusterStaysInTheIterationItIsIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLabeled(t, map[string]string{"a": "prod", "b": "prod", "c": "test"})
+		prod := fleet.Options{ClusterSelector: labels.SelectorFromSet(labels.Set{"env": "prod"}), Sorted: true}
+		var got []string
+		for answer, err := range fleet.ByCluster(t.Context(), w.cc, &corev1.ConfigMap{}, prod) {
+			require.NoError(t, err)
+			got = append(got, answer.Cluster.Name+answer.ClusterLabels["env"])
+			if len(got) == 1 {
+				w.label("b", "test")
+				w.label("c", "prod")
+				synctest.Wait()
+			}
+		}
+		require.Equal(t, []string{"aprod", "bprod"}, got)
+
+		got = nil
+		for answer, err := range fleet.ByCluster(t.Context(), w.cc, &corev1.ConfigMap{}, prod) {
+			require.NoError(t, err)
+			got = append(got, answer.Cluster.Name+answer.ClusterLabels["env"])
+		}
+		require.Equal(t, []string{"aprod", "cprod"}, got)
+	})
+}
+
+// TestClusterWithUnknownLabelsIsNotLeftOut has a cluster whose access is not
+// known yet: it may belong to the selection.
+func TestClusterWithUnknownLabelsIsNotLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLabeled(t, map[string]string{"a": "prod", "b": "test"})
+		w.directory.Fail(fleettest.Key("new"), fmt.Errorf("no Secret yet: %w", resolver.ErrNoAccess))
+		require.NoError(t, w.cc.Engage(fleettest.Key("new")))
+		synctest.Wait()
+		var total fleet.Total
+		n := 0
+		for item, err := range fleet.List(t.Context(), w.cc, &corev1.ConfigMap{}, &total,
+			fleet.Options{ClusterSelector: labels.SelectorFromSet(labels.Set{"env": "prod"}), Sorted: true}) {
+			if n++; item.Cluster.Name == "new" {
+				require.ErrorIs(t, err, fleet.ErrLabelsUnknown)
+				require.ErrorIs(t, err, clustercache.ErrNotConnected)
+				require.Equal(t, "NoAccess", clustercache.ReasonOf(err))
+			} else {
+				require.NoError(t, err)
+			}
+		}
+		require.Equal(t, 2, n)
+		require.Equal(t, []int{2, 1, 1}, []int{total.Clusters, total.Answered, total.Failed})
+	})
+}
+
+// TestClustersOfOtherReplicasAreNotLeftOut has a replica that owns one cluster,
+// stands by for another, and does not know the third.
+func TestClustersOfOtherReplicasAreNotLeftOut(t *testing.T) {
+	share := clustercachetest.NewSharding()
+	share.Gain(client.ObjectKey{Name: "c00"})
+	share.StandBy(client.ObjectKey{Name: "c01"})
+	o := clustercachetest.Options{Cache: clustercache.Options{Sharding: share}}
+	synctest.Test(t, func(t *testing.T) {
+		f := clustercachetest.New(t, o)
+		for _, name := range []string{"c00", "c01", "c02"} {
+			f.Add(name, configMap("one", "red"))
+		}
+		w := &world{Fleet: f, t: t, cc: f.ClusterCache()}
+		time.Sleep(time.Minute)
+		var total fleet.Total
+		require.Equal(t, []string{"c00/one", "c01/one", "c02: UnknownCluster"},
+			lines(w.list(fleet.Options{Sorted: true}, &total)))
+		require.Equal(t, "2 of 3 clusters", total.String())
+		for _, err := range w.list(fleet.Options{Clusters: []client.ObjectKey{{Name: "c02"}}}) {
+			require.ErrorIs(t, err, clustercache.ErrNotOwner)
+		}
+		require.Equal(t, []string{"c00/one"}, lines(w.list(fleet.Options{Owned: true})))
+		require.Equal(t, []string{"c00/one", "c01/one", "c02: UnknownCluster"},
+			lines(w.list(clustercache.AutoWatch, fleet.Options{Sorted: true})))
+		require.Len(t, w.cc.Clusters(), 2, "a read makes no cluster of another replica known")
+	})
+}
+
+// TestReadBeforeTheClustersAreKnownIsNotComplete reads before Start.
+func TestReadBeforeTheClustersAreKnownIsNotComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fleettest.NewDirectory()
+		o := fleettest.Silent(d)
+		o.Discover = true
+		cc, err := clustercache.New(o)
+		require.NoError(t, err)
+		var total fleet.Total
+		n := 0
+		for _, err := range fleet.List(t.Context(), cc, &corev1.ConfigMap{}, &total) {
+			n++
+			require.ErrorIs(t, err, clustercache.ErrNotStarted)
+			_, about := errors.AsType[*clustercache.ClusterError](err)
+			require.False(t, about, "it is about no cluster")
+		}
+		require.Equal(t, 1, n)
+		require.False(t, total.Complete())
+		require.Equal(t, "0 of at least 0 clusters", total.String())
+		fleettest.Run(t, cc)
+		synctest.Wait()
+		require.Empty(t, lines(fleet.List(t.Context(), cc, &corev1.ConfigMap{}, &total)))
+		require.True(t, total.Complete())
+	})
+}
+
+// TestOptionThatCannotBeUsedIsRefused passes options that make no sense for
+// many clusters.
+func TestOptionThatCannotBeUsedIsRefused(t *testing.T) {
+	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
+	require.NoError(t, err)
+	for name, opt := range map[string]client.ListOption{
+		"Limit":        client.Limit(1),
+		"Limit ":       client.Continue("x"),
+		"Origin":       &clustercache.Origin{},
+		"NotOlderThan": clustercache.NotOlderThan("7"),
+		"Concurrency":  fleet.Options{Concurrency: -1},
+		"Timeout":      fleet.Options{Timeout: -1},
+	} {
+		refused(t, strings.TrimSpace(name), cc, &corev1.ConfigMap{}, opt)
+	}
+	refused(t, "Kind", cc, (*corev1.ConfigMap)(nil))
+	refused(t, "Kind", cc, client.Object(nil))
+	refused(t, "Kind", cc, &unstructured.Unstructured{})
+}
+
+func refused[T client.Object](
+	t *testing.T, field string, cc *clustercache.ClusterCache, kind T, opts ...client.ListOption,
+) {
+	t.Helper()
+	n := 0
+	for _, err := range fleet.List(t.Context(), cc, kind, opts...) {
+		n++
+		refusal, ok := errors.AsType[*clustercache.OptionError](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, field, refusal.Field)
+	}
+	require.Equal(t, 1, n)
+}
+
+// TestLargeLiveListIsReadInPages reads more objects than a page has, of a
+// cluster that is selected by a field, too.
+func TestLargeLiveListIsReadInPages(t *testing.T) {
+	inFleet(t, 1, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		for i := range 1200 {
+			w.clusters[0].Store(configMap(fmt.Sprintf("more-%04d", i), "green"))
+		}
+		got := lines(w.list(fleet.Options{Sorted: true}))
+		require.Len(t, got, 1202)
+		require.True(t, slices.IsSorted(got))
+		require.Len(t, slices.Compact(got), 1202)
+		require.Equal(t, []string{"c00/two"}, lines(w.list(client.MatchingFields{"metadata.name": "two"})))
+		require.Len(t, w.clusters[0].Requests(clustercachetest.Verb("list"),
+			clustercachetest.Resource("configmaps")), 4)
+	})
+}
