@@ -76,7 +76,7 @@ func (i Item[T]) Label(key string) (value string, ok bool) { return i.object.Lab
 // its Go type.
 func (i Item[T]) Object() (T, error) {
 	var none T
-	fresh, _ := reflect.New(i.Answer.goType).Interface().(T) // it is what the caller passed
+	fresh, _ := reflect.TypeAssert[T](reflect.New(i.Answer.goType)) // the type of what the caller passed
 	if err := i.Answer.decode.Decode(i.object, fresh); err != nil {
 		return none, &clustercache.ClusterError{
 			Cluster: i.Cluster,

@@ -39,7 +39,8 @@ func TestCachedFleetIsReadWithoutRequest(t *testing.T) {
 		var total fleet.Total
 		require.Equal(t, []string{"c00/one", "c00/two", "c01/one", "c01/two", "c02/one", "c02/two"},
 			lines(w.list(&total, fleet.Options{Sorted: true})))
-		require.Equal(t, []string{"c00/two", "c01/two", "c02/two"}, lines(w.list(client.MatchingLabels{"color": "blue"})))
+		require.Equal(t, []string{"c00/two", "c01/two", "c02/two"},
+			lines(w.list(client.MatchingLabels{"color": "blue"})))
 		require.Zero(t, time.Since(began))
 
 		require.True(t, total.Complete())
@@ -166,7 +167,8 @@ func TestUnsyncedClusterIsNoEmptyOne(t *testing.T) {
 		require.Equal(t, []string{"c00/one", "c00/two", "c01: NotSynced"},
 			lines(w.list(clustercache.CacheOnly, fleet.Options{Sorted: true})))
 		heal()
-		require.Equal(t, []string{"c00/one", "c00/two", "c01/one", "c01/two"}, lines(w.list(fleet.Options{Sorted: true})))
+		require.Equal(t, []string{"c00/one", "c00/two", "c01/one", "c01/two"},
+			lines(w.list(fleet.Options{Sorted: true})))
 	})
 }
 
@@ -257,17 +259,16 @@ func TestLeavingTheLoopEndsTheQueries(t *testing.T) {
 		require.Equal(t, []int{9, 1, 0}, []int{total.Clusters, total.Answered, total.Failed})
 		require.False(t, total.Complete())
 
-		n := 0
-		for range w.list(fleet.Options{Timeout: time.Second}) {
-			if n++; n == 3 {
+		for _, err := range w.list(fleet.Options{Timeout: time.Second}) {
+			if err != nil {
 				break
 			}
 		}
-		require.Equal(t, time.Second, time.Since(began), "the third is the first that hung")
+		require.Equal(t, time.Second, time.Since(began), "the first that hung")
 
-		require.PanicsWithValue(t, "left", func() {
-			for range w.list() {
-				panic("left")
+		require.PanicsWithValue(t, "left at c00", func() {
+			for item := range w.list() {
+				panic("left at " + item.Cluster.Name)
 			}
 		})
 		require.Equal(t, time.Second, time.Since(began))
@@ -516,5 +517,68 @@ func TestLargeLiveListIsReadInPages(t *testing.T) {
 		require.Equal(t, []string{"c00/two"}, lines(w.list(client.MatchingFields{"metadata.name": "two"})))
 		require.Len(t, w.clusters[0].Requests(clustercachetest.Verb("list"),
 			clustercachetest.Resource("configmaps")), 4)
+	})
+}
+
+// TestPagesOfDifferentStatesAreNoAnswer has a server that continues a list with
+// another state of its objects.
+func TestPagesOfDifferentStatesAreNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, apis := fleettest.NewFleet(t, 1, func(o *clustercache.Options) { o.Discover = true })
+		synctest.Wait()
+		second := "10"
+		answerList(apis[0], func(token string) map[string]any {
+			if token == "" {
+				return page("10", "more", "one", "1")
+			}
+			return page(second, "", "two", "2")
+		})
+		require.Equal(t, []string{"a/one", "a/two"},
+			lines(fleet.List(t.Context(), cc, &corev1.ConfigMap{}, fleet.Options{Sorted: true})))
+		second = "11"
+		for answer, err := range fleet.ByCluster(t.Context(), cc, &corev1.ConfigMap{}) {
+			require.ErrorIs(t, err, clustercache.ErrAnswer)
+			require.Zero(t, answer.Len())
+		}
+	})
+}
+
+// TestObjectThatDoesNotFitIsTheOnlyOneThatFails reads an object whose data are
+// no strings.
+func TestObjectThatDoesNotFitIsTheOnlyOneThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, apis := fleettest.NewFleet(t, 1, func(o *clustercache.Options) { o.Discover = true })
+		synctest.Wait()
+		answerList(apis[0], func(token string) map[string]any {
+			if token == "" {
+				return page("10", "more", "one", 1)
+			}
+			return page("10", "", "two", "2")
+		})
+		var got []string
+		for item, err := range fleet.List(t.Context(), cc, &corev1.ConfigMap{}, fleet.Options{Sorted: true}) {
+			require.NoError(t, err)
+			o, err := item.Object()
+			if err == nil {
+				got = append(got, o.Name)
+				continue
+			}
+			of, ok := errors.AsType[*clustercache.ClusterError](err)
+			require.True(t, ok, err)
+			require.Equal(t, []string{"a", "ConfigMap", "decode"}, []string{of.Cluster.Name, of.GVK.Kind, of.Op})
+			require.Nil(t, o)
+			got = append(got, item.Metadata().GetName()+" failed")
+		}
+		require.Equal(t, []string{"one failed", "two"}, got)
+	})
+}
+
+// TestNoClustersAreNotAll passes a list of clusters that is empty.
+func TestNoClustersAreNotAll(t *testing.T) {
+	inFleet(t, 2, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		var total fleet.Total
+		require.Empty(t, lines(w.list(fleet.Options{Clusters: []client.ObjectKey{}}, &total)))
+		require.Zero(t, total.Clusters)
+		require.NotEmpty(t, lines(w.list(fleet.Options{Clusters: nil}, &total)))
 	})
 }

@@ -91,3 +91,32 @@ func (w *labeled) label(name, env string) {
 		return access.WithLabels(map[string]string{"env": env}), err
 	})
 }
+
+// answerList answers the lists of ConfigMaps, given their continue token.
+func answerList(api *fleettest.API, of func(token string) map[string]any) {
+	path := fleettest.PathOf("ConfigMap")
+	api.Set(func(r *http.Request) http.HandlerFunc {
+		if r.URL.Path != path {
+			return nil
+		}
+		return func(w http.ResponseWriter, r *http.Request) { fleettest.Answer(w, of(r.URL.Query().Get("continue"))) }
+	})
+}
+
+// page returns a page with one ConfigMap.
+func page(version, token, name string, value any) map[string]any {
+	return map[string]any{
+		"kind":       "ConfigMapList",
+		"apiVersion": "v1",
+		"metadata":   map[string]any{"resourceVersion": version, "continue": token},
+		"items": []any{map[string]any{
+			"metadata": map[string]any{
+				"namespace":       "default",
+				"name":            name,
+				"uid":             "uid-" + name,
+				"resourceVersion": "7",
+			},
+			"data": map[string]any{"value": value},
+		}},
+	}
+}

@@ -100,12 +100,11 @@ func (q *queries) next() (result, bool) {
 	}
 }
 
-// advance begins queries while there are places. Once the context has ended,
-// none sends a request any more. The result receives when the next place will
-// be given up; it is nil if nothing waits for one.
+// advance begins queries while there are places. The result receives when the
+// next place will be given up; it is nil if nothing waits for one.
 func (q *queries) advance() <-chan time.Time {
 	q.places = slices.DeleteFunc(q.places, func(p *query) bool { return time.Since(p.began) >= q.patience() })
-	for len(q.waiting) > 0 && (len(q.places) < q.read.options.Concurrency || q.ctx.Err() != nil) {
+	for len(q.waiting) > 0 && len(q.places) < q.read.options.Concurrency {
 		q.begin()
 	}
 	if len(q.waiting) == 0 {
