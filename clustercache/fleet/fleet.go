@@ -67,8 +67,8 @@ type Item[T client.Object] struct {
 // shared.
 func (i Item[T]) Metadata() metav1.Object { return i.object }
 
-// Label returns the value of a label of the object, and whether there is one.
-// It neither decodes nor allocates.
+// Label returns the value of a label of the object, and whether there is one,
+// without decoding the object.
 func (i Item[T]) Label(key string) (value string, ok bool) { return i.object.Label(key) }
 
 // Object decodes the object, anew with each call. The result belongs to the

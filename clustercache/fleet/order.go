@@ -4,11 +4,13 @@
 package fleet
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // inOrder sorts results and the objects of each. It holds a result back until
@@ -17,7 +19,7 @@ func inOrder(all iter.Seq[result]) iter.Seq[result] {
 	return func(yield func(result) bool) {
 		held, next := map[int]result{}, 0
 		for of := range all {
-			slices.SortFunc(of.objects, compareNames)
+			sortByName(of.objects)
 			held[of.at] = of
 			for {
 				of, ok := held[next]
@@ -34,6 +36,18 @@ func inOrder(all iter.Seq[result]) iter.Seq[result] {
 	}
 }
 
-func compareNames(a, b *informerpool.Object) int {
-	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+// sortByName sorts objects by namespace and name, which it reads once of each.
+func sortByName(objects []*informerpool.Object) {
+	type named struct {
+		key    client.ObjectKey
+		object *informerpool.Object
+	}
+	all := make([]named, len(objects))
+	for i, o := range objects {
+		all[i] = named{client.ObjectKeyFromObject(o), o}
+	}
+	slices.SortFunc(all, func(a, b named) int { return clustername.Compare(a.key, b.key) })
+	for i := range all {
+		objects[i] = all[i].object
+	}
 }
