@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -170,6 +171,9 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool)
 	i.mergeLocked(values)
 	i.mu.epoch, i.mu.history = epoch, l.history
 	i.syncedLocked(rv)
+	if i.mu.listed = l.listed; l.listed.IsZero() {
+		i.mu.listed = time.Now()
+	}
 	i.published.listed.Store(&epoch)
 	for _, name := range found {
 		i.foundLocked(name)

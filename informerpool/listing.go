@@ -6,6 +6,7 @@ package informerpool
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,9 +36,11 @@ type listing struct {
 	broken    error                // the proof that the store is of another history
 	repeats   int                  // objects that it showed again, unchanged
 	over      bool
-	history   int  // number of the history that it shows, once it is known
-	another   bool // whether that is another history than the store's
-	look      int  // number of the list among the informer's looks at its server
+	listed    time.Time // when the list was made that a snapshot began with; zero if this is a list itself
+	stored    bool      // the objects that arrive are those of a snapshot, which have been transformed
+	history   int       // number of the history that it shows, once it is known
+	another   bool      // whether that is another history than the store's
+	look      int       // number of the list among the informer's looks at its server
 
 	cramped error // why objects were skipped: there was no room for them
 	passed  int   // how many of the skipped objects are new

@@ -78,7 +78,7 @@ func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
 // identity.
 func (r *reflector) transform(o *Object) (*Object, error) {
 	change := r.options.TransformOf(r.informer.key.Resource.GroupResource())
-	if change == nil {
+	if change == nil || r.listing != nil && r.listing.stored {
 		return o, nil
 	}
 	u := &unstructured.Unstructured{}

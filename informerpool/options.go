@@ -153,6 +153,9 @@ type Options struct {
 	// of the zero GroupResource is for all resources that have none of their
 	// own.
 	Transforms map[schema.GroupResource]TransformFunc
+	// Snapshots keeps states of informers for the next process. An informer
+	// asks it once, before its first list. Optional.
+	Snapshots Snapshots
 	// OnRollback is called when a server's resourceVersion is behind the one an
 	// informer has already seen. The informer waits for the call, without
 	// holding locks, and then starts a new history by itself.

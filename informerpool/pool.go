@@ -172,6 +172,7 @@ func (p *Pool) nudgeRefused(except *informer) {
 // receive deletes, reads fail with [ErrNotSynced], and leases remain. The
 // informers list again when the source's Ready returns. Evict does not wait.
 func (p *Pool) Evict(cluster types.NamespacedName) {
+	p.dropSnapshots(cluster, errEvicted)
 	for _, i := range p.of(cluster) {
 		i.evict()
 	}

@@ -41,6 +41,7 @@ type reflector struct {
 	failures failures
 	server   server
 	session  session
+	restored bool // a kept state was used, or was of no use: it is not asked for again
 }
 
 func newReflector(i *informer, b backoff.Backoff) reflector {
@@ -82,6 +83,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	if forgot {
 		r.unrefused()
 		*r = newReflector(r.informer, r.backoff)
+		r.restored = true
 	}
 	r.session.relisted = false
 	r.heedAudit(r.informer.takeFinding())
@@ -104,6 +106,9 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 
 // heedAudit acts on the finding of an audit.
 func (r *reflector) heedAudit(found error) {
+	if found != nil {
+		r.informer.dropSnapshot(found)
+	}
 	switch {
 	case errors.Is(found, errFoundElsewhere):
 		r.at.resume, r.at.replace = "", true
@@ -274,6 +279,7 @@ func (r *reflector) checkHistory(err error) error {
 // showed.
 func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.pool.distrustSiblings(r.informer, over, cause)
+	r.informer.pool.dropSnapshots(r.informer.key.Cluster, cause)
 	r.server.count(countRollbacks)
 	r.options.Logger.Info("History of the server is another one",
 		"informer", r.informer.key.String(), "error", cause.Error())

@@ -43,6 +43,9 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		}
 	}
 
+	if s := r.restore(ctx); s != nil {
+		return s, nil
+	}
 	return r.relist(ctx)
 }
 

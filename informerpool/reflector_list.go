@@ -127,6 +127,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 		if gone, err = r.absent.missing(ctx, &r.server, err); gone {
 			r.at.relist()
 			r.informer.vanish()
+			r.informer.dropSnapshot(err)
 		}
 	}
 

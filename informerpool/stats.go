@@ -19,6 +19,10 @@ import (
 type Totals struct {
 	Lists, Watches, Resumes, Resyncs, Stalls, Rejected, Rollbacks int64
 
+	// Restores counts informers that began with a state that Options.Snapshots
+	// had kept, instead of a list.
+	Restores int64
+
 	// Audits counts audits that found no difference, AuditDifferences those
 	// that found the cache to differ from the server, and AuditFailures those
 	// that could not be completed.
@@ -29,6 +33,7 @@ func (t *Totals) add(other Totals) {
 	t.Lists += other.Lists
 	t.Watches += other.Watches
 	t.Resumes += other.Resumes
+	t.Restores += other.Restores
 	t.Resyncs += other.Resyncs
 	t.Stalls += other.Stalls
 	t.Rejected += other.Rejected
@@ -187,6 +192,7 @@ const (
 	countLists counted = iota
 	countWatches
 	countResumes
+	countRestores
 	countResyncs
 	countStalls
 	countRejected
@@ -206,6 +212,7 @@ func (c *counts) totals() Totals {
 		Lists:            c[countLists].Load(),
 		Watches:          c[countWatches].Load(),
 		Resumes:          c[countResumes].Load(),
+		Restores:         c[countRestores].Load(),
 		Resyncs:          c[countResyncs].Load(),
 		Stalls:           c[countStalls].Load(),
 		Rejected:         c[countRejected].Load(),

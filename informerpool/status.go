@@ -174,8 +174,10 @@ type position struct {
 	epoch   Epoch
 	history int // number of the resource's own history in the epoch
 	rv      string
-	partial string // highest version that broken lists have brought since the last complete one
-	taken   int    // lists that were committed
+	partial string    // highest version that broken lists have brought since the last complete one
+	taken   int       // lists that were committed
+	listed  time.Time // when the last complete list was made
+	vague   bool      // the informer has followed a stream without a version
 }
 
 // Position returns the position of the lease's informer. Within one history it

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 // Trust returns nil if the lease's reads may be taken for the server's state,
@@ -194,6 +196,7 @@ func (i *informer) polled() {
 // accepted records that the server has accepted a watch from a version.
 func (i *informer) accepted(rv string) {
 	i.mu.Lock()
+	i.mu.vague = i.mu.vague || ordering.Versionless(rv)
 	t := &trial{before: i.mu.standing, accepted: time.Now()}
 	if i.mu.misled {
 		t.settle = time.AfterFunc(settling, func() { i.settled(t) })

@@ -19,6 +19,7 @@ type Store struct {
 	Bytes   int64 // memory of the objects and the names
 	Indexes []*Index
 	Sight   *Sight
+	Changes uint64 // number of changes of the objects; it never decreases, in copies either
 
 	namespaces map[string]*names // the namespace index costs nothing more
 }
@@ -46,6 +47,7 @@ func (s *Store) Stage() *Store { return &Store{namespaces: map[string]*names{}} 
 func (s *Store) EmptyCopy() *Store {
 	c := New()
 	c.Sight = s.Sight
+	c.Changes = s.Changes + 1
 	for _, x := range s.Indexes {
 		copied := NewIndex(x.Name, x.Values)
 		copied.Ready = true
@@ -69,6 +71,7 @@ func (s *Store) Of(o *packed.Object) *packed.Object { return s.Get(o.GetNamespac
 // may be nil. values are o's values by index.
 func (s *Store) Put(old, o *packed.Object, values map[*Index]Computed) {
 	s.unlist(old)
+	s.Changes++
 	n := s.namespaces[o.GetNamespace()]
 	if n == nil {
 		n = &names{}
@@ -88,6 +91,7 @@ func (s *Store) Put(old, o *packed.Object, values map[*Index]Computed) {
 // Remove removes old from the store.
 func (s *Store) Remove(old *packed.Object) {
 	s.unlist(old)
+	s.Changes++
 	n := s.namespaces[old.GetNamespace()]
 	s.Bytes -= n.bytes()
 	n.remove(packed.NameOf(old))
