@@ -23,11 +23,11 @@ const module = "github.com/fleetcache/fleetcache/"
 // production code. A package that is not here may import none.
 var allowed = map[string][]string{
 	"clustercache": {
-		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/levels",
-		"clustercache/internal/liveclient", "clustercache/internal/members", "clustercache/internal/packedlist",
-		"clustercache/internal/phase", "clustercache/internal/tenure", "clustercache/internal/twins",
-		"clustercache/internal/watchset", "clustercache/internal/writes", "clustercache/ownership",
-		"clustercache/resolver", "gc", "informerpool",
+		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/keeper",
+		"clustercache/internal/levels", "clustercache/internal/liveclient", "clustercache/internal/members",
+		"clustercache/internal/packedlist", "clustercache/internal/phase", "clustercache/internal/tenure",
+		"clustercache/internal/twins", "clustercache/internal/watchset", "clustercache/internal/writes",
+		"clustercache/ownership", "clustercache/persist", "clustercache/resolver", "gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
@@ -58,6 +58,10 @@ var allowed = map[string][]string{
 		"internal/transport",
 	},
 	"clustercache/internal/packedlist": {"informerpool"},
+	"clustercache/internal/keeper": {
+		"clustercache/persist", "informerpool",
+		"internal/defaults", "internal/timetable",
+	},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "clustercache/internal/writes", "informerpool",
 		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
@@ -78,6 +82,7 @@ var allowed = map[string][]string{
 		"clustercache",
 		"internal/clustername", "internal/defaults", "internal/workpool",
 	},
+	"clustercache/persist/bolt": {"clustercache/persist"},
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
 		"clustercache/resolver/internal/netaddr",

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
+	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
 	"github.com/fleetcache/fleetcache/clustercache/internal/twins"
@@ -44,6 +45,7 @@ type ClusterCache struct {
 	lookUp      workpool.Workers // look-ups of kinds
 	discovery   discovery
 	tenure      *tenure.Tenure // nil without Options.Sharding
+	keeper      *keeper.Keeper // nil without Options.Persist
 	clusters    clusters
 	subscribed  subscribed
 }
@@ -99,6 +101,13 @@ func New(o Options) (*ClusterCache, error) {
 	informers := o.Informers
 	informers.Source = informerpool.FromREST(cc.endpoint)
 	informers.OnRollback = cc.rolledBack
+	if o.Persist.Store != nil {
+		if cc.keeper, err = cc.newKeeper(&informers); err != nil {
+			cancel(err)
+			return nil, &OptionError{Field: "Persist", Err: err}
+		}
+		informers.Snapshots = cc.keeper
+	}
 	informers.OnListed = cc.tookList
 	if user := informers.OnPanic; user != nil {
 		informers.OnPanic = func(name string) { cc.countPanic(name); user(name) }

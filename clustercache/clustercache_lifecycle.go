@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
+	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -64,6 +66,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 		cc.log.Error(err, "Metrics are not exported")
 	}
 	cc.spawn(func() { cc.timers.Run(cc.ctx) })
+	stopKeeping := cc.startKeeping()
 	cc.noticeNoClusters()
 	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it already runs
 	if cc.tenure != nil {
@@ -85,6 +88,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.log.Info("Started")
 	<-ctx.Done()
 
+	stopKeeping() // before the informers end, whose states are written
 	return cc.stop(context.WithoutCancel(ctx))
 }
 
@@ -129,6 +133,36 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	}
 
 	return nil
+}
+
+// newKeeper returns what keeps the states of the informers.
+func (cc *ClusterCache) newKeeper(informers *informerpool.Options) (*keeper.Keeper, error) {
+	return keeper.New(keeper.Config{
+		Options:   cc.options.Persist,
+		Informers: informers,
+		Identity:  connection.ProvenUID,
+		Logger:    cc.log,
+	})
+}
+
+// startKeeping reads what an earlier process has kept, and starts to keep the
+// states of the informers. stop writes them a last time, and waits for that,
+// unless the store hangs.
+func (cc *ClusterCache) startKeeping() (stop func()) {
+	if cc.keeper == nil {
+		return func() {}
+	}
+	cc.keeper.Open()
+	ctx, cancel := context.WithCancel(cc.ctx)
+	cc.spawn(func() { cc.keeper.Run(ctx, cc.pool) })
+
+	return func() {
+		patience, done := context.WithTimeout(cc.ctx, cc.keeper.Patience())
+		defer done()
+		if err := cc.keeper.Close(patience, cancel); err != nil {
+			cc.log.Error(err, "States were not written a last time")
+		}
+	}
 }
 
 // Protect calls f, a function that an operator gave to an adapter such as

@@ -53,10 +53,12 @@ var (
 	descOwners   = describe("declaring_owners", "Owners that use something they declared.")
 	descDeclared = describe("declared_watches",
 		"Things that are watched because owners declared them, or did within the grace.")
-	descSubs    = describe("event_subscribers", "Subscriptions to events of clusters and of objects.")
-	descLists   = describe("list_requests_total", "Requests for lists that are not streamed, in all clusters.")
-	descWatches = describe("watch_requests_total", "Requests for watches and streamed lists, in all clusters.")
-	descResumes = describe("watch_resumes_total", "Watches that went on where an earlier one ended, in all clusters.")
+	descSubs     = describe("event_subscribers", "Subscriptions to events of clusters and of objects.")
+	descLists    = describe("list_requests_total", "Requests for lists that are not streamed, in all clusters.")
+	descWatches  = describe("watch_requests_total", "Requests for watches and streamed lists, in all clusters.")
+	descResumes  = describe("watch_resumes_total", "Watches that went on where an earlier one ended, in all clusters.")
+	descRestores = describe("restores_total",
+		"Informers that began with a state that an earlier process kept, in all clusters.")
 	descResyncs = describe("resyncs_total", "Lists of informers that had listed before, in all clusters.")
 	descAudits  = describe("audits_total",
 		"Comparisons of caches with their servers, in all clusters: equal, different, or failed.", "result")
@@ -190,6 +192,9 @@ func (m *metrics) counted() []prometheus.Collector {
 	counted := []prometheus.Collector{
 		m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.panics,
 	}
+	if m.cc.keeper != nil {
+		counted = append(counted, m.cc.keeper.Collectors()...)
+	}
 	if c, ok := m.cc.options.Sharding.(prometheus.Collector); ok {
 		counted = append(counted, c)
 	}
@@ -201,7 +206,8 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descClusters, descUp, descReason, descTwins, descStale, descConnects, descResets, descInformer, descUnsynced,
 		descUnmapped, descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists,
-		descWatches, descResumes, descResyncs, descBuild, descOwners, descDeclared, descAudits, descShared, descMoves,
+		descWatches, descResumes, descRestores, descResyncs, descBuild, descOwners, descDeclared, descAudits, descShared,
+		descMoves,
 	} {
 		out <- d
 	}
@@ -254,6 +260,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	out.counter(descLists, totals.Lists)
 	out.counter(descWatches, totals.Watches)
 	out.counter(descResumes, totals.Resumes)
+	out.counter(descRestores, totals.Restores)
 	out.counter(descResyncs, totals.Resyncs)
 	out.counter(descAudits, totals.Audits, "equal")
 	out.counter(descAudits, totals.AuditDifferences, "different")

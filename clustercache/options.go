@@ -24,6 +24,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
+	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/defaults"
@@ -225,8 +226,15 @@ type Options struct {
 	// GC configures how declarations end.
 	GC GC
 
-	// Informers configure the informers. Source and OnRollback must be nil;
-	// Logger defaults to the Logger above, and PermissionInterval to
+	// Persist configures what is kept on disk for the next process, which then
+	// begins with these caches instead of a list of everything. It needs a
+	// Store, such as one of clustercache/persist/bolt. Clusters whose UID may
+	// not be read (the namespace kube-system) are left out, since nothing
+	// proves that they are the same ones again. Defaults to keeping nothing.
+	Persist persist.Options
+
+	// Informers configure the informers. Source, OnRollback and Snapshots must
+	// be nil; Logger defaults to the Logger above, and PermissionInterval to
 	// StaleAfter, or to 5 s if that is longer: a right that is revoked is
 	// noticed within StaleAfter and a second.
 	Informers informerpool.Options
@@ -347,11 +355,25 @@ func (o Options) validate() error {
 	check(!math.IsNaN(o.QPS), "QPS", "not a number")
 	check(o.Informers.Source == nil, "Informers.Source", "is the ClusterCache's own")
 	check(o.Informers.OnRollback == nil, "Informers.OnRollback", "is the ClusterCache's own")
+	check(o.Informers.Snapshots == nil, "Informers.Snapshots", "is the ClusterCache's own: use Persist")
+	validatePersist(o.Persist, check)
 	for i, x := range o.Indexes {
 		errs = append(errs, x.validate(fmt.Sprintf("Indexes[%d]", i))...)
 	}
 
 	return errors.Join(errs...)
+}
+
+// validatePersist calls check for each constraint.
+func validatePersist(o persist.Options, check func(ok bool, field, msg string)) {
+	check(o.Interval == 0 || o.Interval >= time.Second, "Persist.Interval", "less than a second")
+	check(len(o.Key) == 0 || len(o.Key) == persist.KeyBytes, "Persist.Key", "must have 32 bytes")
+	if v := reflect.ValueOf(o.Store); v.Kind() == reflect.Pointer {
+		check(!v.IsNil(), "Persist.Store", "a nil pointer")
+	}
+	set := o.Interval != 0 || o.BytesPerSecond != 0 || o.MaxBytes != 0 || o.MaxAge != 0 || o.MaxListAge != 0 ||
+		o.FlushTimeout != 0 || o.Secrets || o.TransformRevision != "" || len(o.Key) > 0
+	check(o.Store != nil || !set, "Persist.Store", "required by the other fields of Persist")
 }
 
 // brokenPause is the time between two probes of a server that refuses

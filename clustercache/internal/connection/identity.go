@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -67,6 +69,16 @@ func (c *Connection) identify(ctx context.Context, ask getter, access resolver.A
 	sum := sha256.Sum256([]byte(config.Host + "\x00" + config.APIPath + "\x00" + string(config.CAData)))
 
 	return presumedPrefix + hex.EncodeToString(sum[:8]), nil
+}
+
+// ProvenUID returns the UID that a cluster has proved in an epoch, or "" if its
+// identity was only derived from the way to it.
+func ProvenUID(epoch informerpool.Epoch) string {
+	uid, _, _ := strings.Cut(string(epoch), "/")
+	if presumed(uid) {
+		return ""
+	}
+	return uid
 }
 
 // withheld reports whether the server refuses to identify itself.

@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// headers is the bucket of the headers, by the id of the informer. Those of
+// objects begin with objectsPrefix.
+const (
+	headers       = "headers"
+	objectsPrefix = "objects "
+)
+
+// maxSkew is how far the clock may have gone back.
+const maxSkew = 5 * time.Minute
+
+var (
+	errOld      = errors.New("too old")
+	errOldList  = errors.New("its list is too old")
+	errClock    = errors.New("from the future: the clock went back")
+	errIdentity = errors.New("of another cluster")
+	errHistory  = errors.New("of another history")
+	errSettings = errors.New("of other settings or transforms")
+	errKey      = errors.New("of another selection")
+)
+
+// header describes a kept state. It is written in one transaction with the
+// objects. A state without a header, or with another set of objects than the
+// header's, is not used.
+type header struct {
+	Key     informerpool.Key `json:"key"`
+	Kind    string           `json:"kind,omitempty"`
+	Cluster string           `json:"cluster"` // its identity
+	Version string           `json:"version"`
+	Proven  time.Time        `json:"proven"`
+	Listed  time.Time        `json:"listed"`
+
+	// Process and Epoch identify the history as that process numbered it.
+	Process string             `json:"process"`
+	Epoch   informerpool.Epoch `json:"epoch"`
+
+	DropManagedFields bool   `json:"dropManagedFields,omitempty"`
+	Transform         string `json:"transform,omitempty"`
+
+	Objects int    `json:"objects"`
+	Digest  string `json:"digest"`
+	Bytes   int64  `json:"bytes"` // of the records
+}
+
+// bucket returns the bucket of an informer's objects.
+func (i id) bucket() string { return objectsPrefix + hex.EncodeToString(i[:]) }
+
+// idOf returns the id of an informer's key.
+func (c *codec) idOf(k informerpool.Key) id {
+	return c.id("informer", k.Cluster.Namespace, k.Cluster.Name, k.Resource.Group, k.Resource.Version,
+		k.Resource.Resource, k.Kind, k.Namespace, k.LabelSelector, k.FieldSelector)
+}
+
+// objectID returns the key of an object's record.
+func (c *codec) objectID(namespace, name string) id { return c.id("object", namespace, name) }
+
+// stateID identifies a state of an object.
+func (c *codec) stateID(uid types.UID, version string) id { return c.id("state", string(uid), version) }
+
+// digest is the digest of a set of records, in the order of their keys.
+type digest struct{ hash.Hash }
+
+func newDigest() digest { return digest{sha256.New()} }
+
+func (d digest) add(key []byte, sum id) {
+	d.Write(key)
+	d.Write(sum[:])
+}
+
+func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)) }
+
+// readHeader returns the header in a record.
+func (c *codec) readHeader(of id, record []byte) (*header, error) {
+	content, err := c.decode(headers, of[:], record)
+	if err != nil {
+		return nil, err
+	}
+	h := &header{}
+	if err := json.Unmarshal(content, h); err != nil {
+		return nil, fmt.Errorf("%w: %w", errFormat, err)
+	}
+	if c.idOf(h.Key) != of {
+		return nil, errKey
+	}
+	return h, nil
+}
+
+// settings are what has to be the same when a state is used.
+type settings struct {
+	maxAge, maxListAge time.Duration
+	dropManagedFields  bool
+	transform          func(schema.GroupResource) (revision string, kept bool)
+}
+
+// check returns why a state may not be used now, whatever its cluster is, or
+// nil.
+func (s *settings) check(h *header, now time.Time) error {
+	revision, _ := s.transform(h.Key.Resource.GroupResource())
+	switch {
+	case h.DropManagedFields != s.dropManagedFields, h.Transform != revision:
+		return errSettings
+	case h.Proven.After(now.Add(maxSkew)), h.Listed.After(now.Add(maxSkew)):
+		return errClock
+	case s.maxAge >= 0 && now.Sub(h.Proven) > s.maxAge:
+		return errOld
+	case s.maxListAge >= 0 && now.Sub(h.Listed) > s.maxListAge:
+		return errOldList
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package keeper keeps the states of informers in a persist.Store, and returns
+// them to the informers of the next process.
+package keeper
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/clustercache/persist"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/defaults"
+)
+
+// Config configures a Keeper.
+type Config struct {
+	// Options are the user's; their Store is set.
+	Options persist.Options
+	// Informers are the options of the pool.
+	Informers *informerpool.Options
+	// Identity returns what identifies the cluster of an epoch, or "" if
+	// nothing has proved it.
+	Identity func(informerpool.Epoch) string
+	// Logger receives a line for each state that is dropped.
+	Logger logr.Logger
+}
+
+// Keeper implements informerpool.Snapshots. One goroutine, that of Run, writes;
+// the others read, and take note of what is to be deleted.
+type Keeper struct {
+	store    persist.Store
+	options  persist.Options
+	settings settings
+	identity func(informerpool.Epoch) string
+	log      logr.Logger
+	codec    *codec
+	process  string // identifies this process in headers
+	metrics  *metrics
+
+	kick chan struct{} // there is something to delete
+	done chan struct{} // closed when Run has returned
+
+	mu struct {
+		sync.Mutex
+
+		entries map[id]*entry
+		bytes   int64 // of all entries
+		epochs  map[types.NamespacedName]informerpool.Epoch
+		broken  error // why the store cannot be used
+
+		// What is not used any more and still has to be deleted.
+		dropped  map[id]struct{}
+		clusters map[types.NamespacedName]struct{}
+		unknown  map[string]struct{} // buckets without a header
+	}
+}
+
+var _ informerpool.Snapshots = (*Keeper)(nil)
+
+// entry is a kept state.
+type entry struct {
+	header *header
+	mark   informerpool.Mark // of the state in this process; zero if it is of another one
+}
+
+// New returns a Keeper. It does no I/O.
+func New(c Config) (*Keeper, error) {
+	o := c.Options
+	defaults.Set(&o.Interval, persist.DefaultInterval)
+	defaults.Set(&o.BytesPerSecond, persist.DefaultBytesPerSecond)
+	defaults.Set(&o.MaxBytes, persist.DefaultMaxBytes)
+	defaults.Set(&o.MaxAge, persist.DefaultMaxAge)
+	defaults.Set(&o.MaxListAge, persist.DefaultMaxListAge)
+	defaults.Set(&o.FlushTimeout, persist.DefaultFlushTimeout)
+	codec, err := newCodec(o.Key)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{
+		store:    o.Store,
+		options:  o,
+		identity: c.Identity,
+		log:      c.Logger.WithName("persist"),
+		codec:    codec,
+		process:  rand.Text(),
+		metrics:  newMetrics(),
+		kick:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
+		settings: settings{
+			maxAge:            o.MaxAge,
+			maxListAge:        o.MaxListAge,
+			dropManagedFields: c.Informers.DropManagedFields,
+			transform:         transforms(c.Informers, o.TransformRevision),
+		},
+	}
+	k.mu.entries, k.mu.epochs = map[id]*entry{}, map[types.NamespacedName]informerpool.Epoch{}
+	k.mu.dropped, k.mu.clusters = map[id]struct{}{}, map[types.NamespacedName]struct{}{}
+	k.mu.unknown = map[string]struct{}{}
+
+	return k, nil
+}
+
+// transforms returns a function that returns the revision of what transforms
+// the objects of a resource, "" if nothing does, and whether such objects are
+// kept.
+func transforms(o *informerpool.Options, revision string) func(schema.GroupResource) (string, bool) {
+	return func(resource schema.GroupResource) (string, bool) {
+		if o.TransformOf(resource) == nil {
+			return "", true
+		}
+		return revision, revision != ""
+	}
+}
+
+// Open reads which states are kept. If the store cannot be read, it begins
+// empty. Open is called before Run and Load.
+func (k *Keeper) Open() {
+	now := time.Now()
+	buckets, err := k.store.Buckets()
+	if err == nil {
+		err = k.store.Read(headers, func(key, record []byte) error { return k.readEntry(key, record, now) })
+	}
+	if err != nil {
+		k.metrics.failures.Inc()
+		k.metrics.dropped.WithLabelValues(reason(err)).Inc()
+		k.log.Error(err, "Kept states cannot be read, and are dropped")
+		k.mu.entries, k.mu.bytes, k.mu.dropped = map[id]*entry{}, 0, map[id]struct{}{}
+	}
+
+	used := map[string]bool{}
+	if err == nil {
+		used[headers] = true
+	}
+	for of := range k.mu.entries {
+		used[of.bucket()] = true
+	}
+	for of := range k.mu.dropped {
+		used[of.bucket()] = true
+	}
+	for _, b := range buckets {
+		if !used[b] {
+			k.mu.unknown[b] = struct{}{} // a state that was never complete, or of another program
+		}
+	}
+	k.metrics.bytes.Set(float64(k.mu.bytes))
+	k.wake()
+}
+
+// readEntry reads one header. A state that cannot be used is dropped.
+func (k *Keeper) readEntry(key, record []byte, now time.Time) error {
+	var of id
+	if len(key) != len(of) {
+		return fmt.Errorf("%w: a header", errFormat)
+	}
+	copy(of[:], key)
+	h, err := k.codec.readHeader(of, record)
+	if err == nil {
+		err = k.settings.check(h, now)
+	}
+	if err != nil {
+		k.drop(of, h, err)
+		return nil
+	}
+	k.mu.entries[of] = &entry{header: h}
+	k.mu.bytes += h.Bytes
+
+	return nil
+}
+
+// keeps reports whether states of a resource are kept.
+func (k *Keeper) keeps(resource schema.GroupResource) bool {
+	_, kept := k.settings.transform(resource)
+	return kept && (k.options.Secrets || resource != schema.GroupResource{Resource: "secrets"})
+}
+
+// Drop implements informerpool.Snapshots.
+func (k *Keeper) Drop(key informerpool.Key, why error) {
+	of := k.codec.idOf(key)
+	k.mu.Lock()
+	e := k.mu.entries[of]
+	k.mu.Unlock()
+
+	if e != nil {
+		k.drop(of, e.header, why)
+		return
+	}
+	k.mu.Lock()
+	k.mu.dropped[of] = struct{}{} // it may be about to be written
+	k.mu.Unlock()
+
+	k.wake()
+}
+
+// DropCluster implements informerpool.Snapshots.
+func (k *Keeper) DropCluster(cluster types.NamespacedName, why error) {
+	k.mu.Lock()
+	k.mu.clusters[cluster] = struct{}{}
+	n := 0
+	for _, e := range k.mu.entries {
+		if e.header.Key.Cluster == cluster {
+			n++
+		}
+	}
+	k.mu.Unlock()
+
+	if n > 0 {
+		k.metrics.dropped.WithLabelValues(reason(why)).Add(float64(n))
+		k.log.Info("Kept states are dropped", "cluster", cluster.String(), "states", n, "reason", why.Error())
+	}
+	k.wake()
+}
+
+// drop ends the use of a state, and has it deleted.
+func (k *Keeper) drop(of id, h *header, why error) {
+	k.mu.Lock()
+	_, again := k.mu.dropped[of]
+	k.mu.dropped[of] = struct{}{}
+	k.mu.Unlock()
+
+	if !again {
+		name := "unknown"
+		if h != nil {
+			name = h.Key.String()
+		}
+		k.metrics.dropped.WithLabelValues(reason(why)).Inc()
+		k.log.Info("Kept state is dropped", "informer", name, "reason", why.Error())
+	}
+	k.wake()
+}
+
+func (k *Keeper) wake() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Patience returns how long to wait for Close.
+func (k *Keeper) Patience() time.Duration { return max(k.options.FlushTimeout, 0) + time.Second }
+
+// Close makes the last round of Run end, and waits for Run to return, or for
+// ctx. cancel ends the context of Run.
+func (k *Keeper) Close(ctx context.Context, cancel context.CancelFunc) error {
+	cancel()
+	select {
+	case <-k.done:
+		return nil
+	case <-ctx.Done():
+		return errors.New("persist: the store hangs")
+	}
+}

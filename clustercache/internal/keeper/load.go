@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// errEnough ends a read early.
+var errEnough = errors.New("enough")
+
+// Load implements informerpool.Snapshots.
+func (k *Keeper) Load(_ context.Context, key informerpool.Key, epoch informerpool.Epoch) *informerpool.Snapshot {
+	of := k.codec.idOf(key)
+	k.mu.Lock()
+	first, known := k.mu.epochs[key.Cluster]
+	if !known {
+		first, k.mu.epochs[key.Cluster] = epoch, epoch
+	}
+	e := k.mu.entries[of]
+	_, dropped := k.mu.dropped[of]
+	_, gone := k.mu.clusters[key.Cluster]
+	k.mu.Unlock()
+
+	if e == nil || dropped || gone || !k.keeps(key.Resource.GroupResource()) {
+		return nil
+	}
+	if err := k.usable(e.header, key, epoch, first); err != nil {
+		k.drop(of, e.header, err)
+		return nil
+	}
+
+	return &informerpool.Snapshot{
+		Kind:            e.header.Kind,
+		ResourceVersion: e.header.Version,
+		Listed:          e.header.Listed,
+		Objects:         k.objects(of, e.header),
+	}
+}
+
+// usable returns why a state cannot be the one of a key in an epoch, or nil.
+// Epochs count the histories that a process has seen. A state of an earlier
+// process continues only the first one, and a state of this process only its
+// own.
+func (k *Keeper) usable(h *header, key informerpool.Key, epoch, first informerpool.Epoch) error {
+	identity := k.identity(epoch)
+	switch {
+	case h.Key != key:
+		return errKey
+	case identity == "" || identity != h.Cluster:
+		return errIdentity
+	case h.Process == k.process && h.Epoch != epoch, h.Process != k.process && epoch != first:
+		return errHistory
+	}
+	return k.settings.check(h, time.Now())
+}
+
+// objects yields the JSON of a state's objects, and at last an error if they
+// are not exactly those of the header.
+func (k *Keeper) objects(of id, h *header) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		bucket, all, n := of.bucket(), newDigest(), 0
+		err := k.store.Read(bucket, func(key, record []byte) error {
+			content, err := k.codec.decode(bucket, key, record)
+			if err != nil {
+				return err
+			}
+			_, sum, _ := parts(record)
+			all.add(key, sum)
+			n++
+			if !yield(content, nil) {
+				return errEnough
+			}
+			return nil
+		})
+
+		switch {
+		case errors.Is(err, errEnough):
+		case err != nil:
+			yield(nil, err)
+		case n != h.Objects || all.String() != h.Digest:
+			yield(nil, errBroken)
+		}
+	}
+}

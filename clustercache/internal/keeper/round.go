@@ -1,0 +1,233 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/clustercache/persist"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/timetable"
+)
+
+// batchBytes is about how many bytes one transaction writes.
+const batchBytes = 1 << 20
+
+// changeBytes is about what a change costs beside its value.
+const changeBytes = 64
+
+// batch is a transaction to be.
+type batch struct {
+	keeper  *Keeper
+	paced   bool
+	changes []persist.Change
+	bytes   int64
+	saved   []*saving // the states whose headers are among the changes
+}
+
+func (b *batch) add(c persist.Change) {
+	b.changes = append(b.changes, c)
+	b.bytes += int64(len(c.Value)) + changeBytes
+}
+
+// cut removes the changes from the n-th on.
+func (b *batch) cut(n int) {
+	for _, c := range b.changes[n:] {
+		b.bytes -= int64(len(c.Value)) + changeBytes
+	}
+	b.changes = b.changes[:n]
+}
+
+// apply makes the changes, and waits as long as they may take. If it fails,
+// nothing is known about the states.
+func (b *batch) apply(ctx context.Context) error {
+	if len(b.changes) == 0 {
+		return nil
+	}
+	k := b.keeper
+	began, changes, saved, n := time.Now(), b.changes, b.saved, b.bytes
+	b.changes, b.saved, b.bytes = nil, nil, 0
+	if err := k.store.Apply(changes); err != nil {
+		for _, s := range saved {
+			k.forget(s.of)
+		}
+		return err
+	}
+	k.metrics.written.Add(float64(n))
+	k.mu.Lock()
+	for _, s := range saved {
+		if e := k.mu.entries[s.of]; e != nil {
+			k.mu.bytes -= e.header.Bytes
+		}
+		k.mu.entries[s.of] = &entry{header: s.header, mark: s.mark}
+		k.mu.bytes += s.header.Bytes
+	}
+	k.metrics.bytes.Set(float64(k.mu.bytes))
+	k.mu.Unlock()
+
+	if rate := k.options.BytesPerSecond; b.paced && rate > 0 {
+		took := time.Duration(float64(n) / float64(rate) * float64(time.Second))
+		timetable.Sleep(ctx, took-time.Since(began))
+	}
+
+	return ctx.Err()
+}
+
+// Run writes until ctx ends, and then the last round.
+func (k *Keeper) Run(ctx context.Context, pool *informerpool.Pool) {
+	defer close(k.done)
+	ticker := time.NewTicker(k.options.Interval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-k.kick:
+			k.report(k.deleteDropped())
+		case <-ticker.C:
+			k.report(k.round(ctx, pool, true))
+		}
+	}
+
+	if k.options.FlushTimeout > 0 {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.options.FlushTimeout)
+		defer cancel()
+		k.report(k.round(last, pool, false))
+	}
+}
+
+// round writes what has changed.
+func (k *Keeper) round(ctx context.Context, pool *informerpool.Pool, paced bool) error {
+	k.sweep()
+	if err := k.deleteDropped(); err != nil {
+		return err
+	}
+	b := &batch{keeper: k, paced: paced}
+	for _, key := range pool.Keys() {
+		if ctx.Err() != nil {
+			break // what is complete is written
+		}
+		if !k.keeps(key.Resource.GroupResource()) {
+			continue
+		}
+		if err := k.save(ctx, pool, key, b); err != nil {
+			return err
+		}
+		if b.bytes >= batchBytes {
+			if err := b.apply(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := b.apply(ctx); err != nil {
+		return err
+	}
+
+	return k.deleteDropped()
+}
+
+// sweep drops the states that are too old.
+func (k *Keeper) sweep() {
+	now, old := time.Now(), map[id]*header{}
+	k.mu.Lock()
+	for of, e := range k.mu.entries {
+		if k.settings.check(e.header, now) != nil {
+			old[of] = e.header
+		}
+	}
+	k.mu.Unlock()
+
+	for of, h := range old {
+		k.drop(of, h, k.settings.check(h, now))
+	}
+}
+
+// deleteDropped deletes what is not used any more. Until then, Load returns
+// nothing of it.
+func (k *Keeper) deleteDropped() error {
+	gone := k.droppings()
+	changes := make([]persist.Change, 0, len(gone.buckets)+2*len(gone.ids))
+	for _, bucket := range gone.buckets {
+		changes = append(changes, persist.Change{Bucket: bucket})
+	}
+	for _, of := range gone.ids {
+		changes = append(changes,
+			persist.Change{
+				Bucket: headers,
+				Key:    of[:],
+			},
+			persist.Change{Bucket: of.bucket()})
+	}
+	if len(changes) > 0 {
+		if err := k.store.Apply(changes); err != nil {
+			return err
+		}
+	}
+
+	for _, of := range gone.ids {
+		k.forget(of)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, of := range gone.ids {
+		delete(k.mu.dropped, of)
+	}
+	for _, bucket := range gone.buckets {
+		delete(k.mu.unknown, bucket)
+	}
+	for _, cluster := range gone.clusters {
+		delete(k.mu.clusters, cluster)
+	}
+	k.metrics.bytes.Set(float64(k.mu.bytes))
+
+	return nil
+}
+
+// droppings are what is not used any more.
+type droppings struct {
+	ids      []id
+	buckets  []string
+	clusters []types.NamespacedName
+}
+
+func (k *Keeper) droppings() droppings {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	d := droppings{
+		ids:      slices.Collect(maps.Keys(k.mu.dropped)),
+		buckets:  slices.Collect(maps.Keys(k.mu.unknown)),
+		clusters: slices.Collect(maps.Keys(k.mu.clusters)),
+	}
+	for of, e := range k.mu.entries {
+		if _, gone := k.mu.clusters[e.header.Key.Cluster]; gone {
+			d.ids = append(d.ids, of)
+		}
+	}
+
+	return d
+}
+
+// report logs an error of the store, once in a row, and counts it.
+func (k *Keeper) report(err error) {
+	k.mu.Lock()
+	changed := (err == nil) != (k.mu.broken == nil)
+	k.mu.broken = err
+	k.mu.Unlock()
+
+	switch {
+	case err == nil && changed:
+		k.log.Info("States are written again")
+	case err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+		k.metrics.failures.Inc()
+		if changed {
+			k.log.Error(err, "States cannot be written")
+		}
+	}
+}
