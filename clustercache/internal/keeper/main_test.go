@@ -4,9 +4,15 @@
 package keeper_test
 
 import (
+	"os"
 	"testing"
 
-	"github.com/fleetcache/fleetcache/internal/testenv"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+func TestMain(m *testing.M) {
+	if server := os.Getenv(victimServer); server != "" {
+		victim(server, os.Getenv(victimFile)) // until it is killed
+	}
+	goleak.VerifyTestMain(m)
+}

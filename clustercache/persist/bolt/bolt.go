@@ -162,7 +162,11 @@ func repair(file *os.File) (damage, err error) {
 	if damage, err = check(file, info.Size()); damage == nil || err != nil {
 		return nil, err
 	}
-	return damage, errors.Join(file.Truncate(0), file.Sync())
+	err = errors.Join(file.Truncate(0), file.Sync())
+	if errors.Is(damage, errUnused) {
+		return nil, err // its process ended before the first write
+	}
+	return damage, err
 }
 
 // Close closes the file. Nothing may be in progress.

@@ -236,6 +236,16 @@ func TestFileIsPrivate(t *testing.T) {
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 }
 
+// TestFileThatWasNeverWrittenIsNotDamaged: a process may end at any time.
+func TestFileThatWasNeverWrittenIsNotDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	for range 3 {
+		s := open(t, path, bolt.Options{OnDamage: func(why error) { require.NoError(t, why) }})
+		require.Empty(t, contents(t, s))
+		require.NoError(t, s.Close())
+	}
+}
+
 // TestUnusablePathIsAnError: nothing hangs, and nothing is replaced.
 func TestUnusablePathIsAnError(t *testing.T) {
 	dir := t.TempDir()

@@ -31,10 +31,14 @@ const (
 	leafFlag   = 0x02
 	bucketElem = 0x01
 	noFreelist = math.MaxUint64
+	initialTx  = 1 // of a file that was made, and never written to
 	maxDepth   = 32
 	maxPages   = 1 << 32
 	maxKey     = 32 << 10
 )
+
+// errUnused indicates a file that was made, and never written to.
+var errUnused = errors.New("unused")
 
 // checker checks that every page that can be reached is valid, and reached
 // once.
@@ -83,7 +87,7 @@ func (c *checker) read(at int64, n int64) ([]byte, error) {
 
 // meta returns the root of the valid meta page.
 func (c *checker) meta(size int64) (root uint64, err error) {
-	found, newest := false, uint64(0)
+	found, newest, freelist := false, uint64(0), uint64(0)
 	for i := range int64(2) {
 		page, err := c.read(i*c.pageSize, headerSize+metaSize)
 		if err != nil {
@@ -98,15 +102,20 @@ func (c *checker) meta(size int64) (root uint64, err error) {
 		if tx := u64(m[48:]); !found || tx > newest {
 			found, newest = true, tx
 			root, c.pages = u64(m[16:]), u64(m[40:])
-			if int64(u32(m[8:])) != c.pageSize || u64(m[32:]) != noFreelist {
-				return 0, errors.New("another page size, or a list of free pages")
+			if int64(u32(m[8:])) != c.pageSize {
+				return 0, errors.New("another page size")
 			}
+			freelist = u64(m[32:])
 		}
 	}
 
 	switch {
 	case !found:
 		return 0, errors.New("no valid meta page")
+	case newest <= initialTx:
+		return 0, errUnused
+	case freelist != noFreelist:
+		return 0, errors.New("a list of free pages")
 	case c.pages < 3 || c.pages > maxPages || int64(c.pages)*c.pageSize > size:
 		return 0, fmt.Errorf("truncated: %d pages in %d bytes", c.pages, size)
 	}
