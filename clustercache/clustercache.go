@@ -101,12 +101,9 @@ func New(o Options) (*ClusterCache, error) {
 	informers := o.Informers
 	informers.Source = informerpool.FromREST(cc.endpoint)
 	informers.OnRollback = cc.rolledBack
-	if o.Persist.Store != nil {
-		if cc.keeper, err = cc.newKeeper(&informers); err != nil {
-			cancel(err)
-			return nil, &OptionError{Field: "Persist", Err: err}
-		}
-		informers.Snapshots = cc.keeper
+	if err = cc.addKeeper(&informers); err != nil {
+		cancel(err)
+		return nil, &OptionError{Field: "Persist", Err: err}
 	}
 	informers.OnListed = cc.tookList
 	if user := informers.OnPanic; user != nil {

@@ -135,14 +135,20 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	return nil
 }
 
-// newKeeper returns what keeps the states of the informers.
-func (cc *ClusterCache) newKeeper(informers *informerpool.Options) (*keeper.Keeper, error) {
-	return keeper.New(keeper.Config{
+// addKeeper adds what keeps the states of the informers, if there is a Store.
+func (cc *ClusterCache) addKeeper(informers *informerpool.Options) (err error) {
+	if cc.options.Persist.Store == nil {
+		return nil
+	}
+	cc.keeper, err = keeper.New(keeper.Config{
 		Options:   cc.options.Persist,
 		Informers: informers,
 		Identity:  connection.ProvenUID,
 		Logger:    cc.log,
 	})
+	informers.Snapshots = cc.keeper
+
+	return err
 }
 
 // startKeeping reads what an earlier process has kept, and starts to keep the

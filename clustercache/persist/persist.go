@@ -70,9 +70,10 @@ type Options struct {
 	// resourceVersion, for example through a new default in a definition.
 	// Defaults to 7 days; negative means no limit.
 	MaxListAge time.Duration
-	// FlushTimeout bounds the last round, when Start ends. What it does not
-	// come to remains as it was in the round before. Defaults to 500 ms;
-	// negative means no last round.
+	// FlushTimeout bounds the last round, when Start ends, which is delayed by
+	// as much. What the round does not come to remains as it was in the one
+	// before. A store that hangs is waited for a second longer. Defaults to
+	// 500 ms; negative means no last round.
 	FlushTimeout time.Duration
 	// Secrets includes Secrets (of the core group). Defaults to leaving them
 	// out. Without a Key they are stored as readable as the Store's file is.

@@ -12,12 +12,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,9 +133,22 @@ func shown(uid types.UID, version string, value int) string {
 type busy struct {
 	*pooltest.Server
 
-	mu  sync.Mutex
-	log []pooltest.Change
+	mu     sync.Mutex
+	log    []pooltest.Change // since the first of the states
+	states []state
 }
+
+// state is what a server has at a moment.
+type state struct {
+	objects map[string]string
+	version uint64
+	changes int // length of the log at that moment
+}
+
+const (
+	statePace  = 500 // changes between two states
+	maxChanges = 100 * statePace
+)
 
 // change makes one change.
 func (b *busy) change(r *rand.Rand) {
@@ -153,6 +168,40 @@ func (b *busy) change(r *rand.Rand) {
 		}
 	})
 	b.log = append(b.log, c)
+	if len(b.log)%statePace == 0 {
+		last := b.states[len(b.states)-1]
+		b.states = append(b.states, state{
+			objects: replay(last, b.log, c.Version),
+			version: c.Version,
+			changes: len(b.log),
+		})
+	}
+	if len(b.log) < 2*maxChanges {
+		return
+	}
+
+	b.log = slices.Clone(b.log[maxChanges:])
+	b.states = slices.DeleteFunc(b.states, func(s state) bool { return s.changes < maxChanges })
+	for i := range b.states {
+		b.states[i].changes -= maxChanges
+	}
+}
+
+// replay returns the objects that a server has at a version, no earlier than a
+// state.
+func replay(from state, changes []pooltest.Change, version uint64) map[string]string {
+	out := maps.Clone(from.objects)
+	for _, c := range changes[from.changes:] {
+		switch o := c.Object; {
+		case c.Version > version:
+			return out
+		case c.Frame == "":
+			delete(out, o.Name)
+		default:
+			out[o.Name] = shown(types.UID(o.UID), strconv.FormatUint(o.Version, 10), o.Value)
+		}
+	}
+	return out
 }
 
 // at returns the objects that the server had at a version.
@@ -162,18 +211,13 @@ func (b *busy) at(t *testing.T, version string) map[string]string {
 	require.NoError(t, err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := map[string]string{}
-	for _, c := range b.log {
-		switch o := c.Object; {
-		case c.Version > rv:
-			return out
-		case c.Frame == "":
-			delete(out, o.Name)
-		default:
-			out[o.Name] = shown(types.UID(o.UID), strconv.FormatUint(o.Version, 10), o.Value)
+	for _, s := range slices.Backward(b.states) {
+		if s.version <= rv {
+			return replay(s, b.log, rv)
 		}
 	}
-	return out
+	require.Fail(t, "too old to know", version)
+	return nil
 }
 
 // ServeHTTP implements http.Handler.
@@ -226,6 +270,7 @@ func (f flushing) Write(p []byte) (int, error) {
 // server had at the version that it claims.
 func TestKilledWhileWritingNeverLeavesAWrongObject(t *testing.T) {
 	b, r := &busy{Server: pooltest.NewServer()}, rand.New(rand.NewPCG(1, 2))
+	b.states = []state{{objects: map[string]string{}}}
 	server := httptest.NewServer(b)
 	defer server.Close()
 	defer server.CloseClientConnections()
