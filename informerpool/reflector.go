@@ -41,7 +41,7 @@ type reflector struct {
 	failures failures
 	server   server
 	session  session
-	restored bool // a kept state was used, or was of no use: it is not asked for again
+	restores int // attempts to continue a kept state
 }
 
 func newReflector(i *informer, b backoff.Backoff) reflector {
@@ -83,7 +83,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	if forgot {
 		r.unrefused()
 		*r = newReflector(r.informer, r.backoff)
-		r.restored = true
+		r.restores = maxRestores
 	}
 	r.session.relisted = false
 	r.heedAudit(r.informer.takeFinding())

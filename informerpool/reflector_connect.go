@@ -43,8 +43,8 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		}
 	}
 
-	if s := r.restore(ctx); s != nil {
-		return s, nil
+	if s, err := r.restore(ctx); s != nil || err != nil {
+		return s, err
 	}
 	return r.relist(ctx)
 }

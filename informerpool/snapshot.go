@@ -13,6 +13,7 @@ import (
 	"time"
 	"weak"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -26,6 +27,9 @@ const (
 	// version until then.
 	restoredPause = 250 * time.Millisecond
 	maxCatchUp    = 10 * time.Second
+	// maxRestores is how often a snapshot is tried, if what fails may pass,
+	// before the informer lists instead.
+	maxRestores = 3
 )
 
 var (
@@ -145,8 +149,9 @@ func (i *informer) exactLocked() bool {
 		!i.mu.refused.In("") && ordering.Ordered(i.mu.rv)
 }
 
-// restore continues the state that an earlier process has kept. It returns nil
-// if there is none, or it cannot be continued; a list is due then. Nothing of
+// restore continues the state that an earlier process has kept. It returns no
+// stream if there is none, or it cannot be continued: without an error a list is
+// due then, and with one it is worth trying again. Nothing of
 // the state is shown before the server has proved
 //
 //   - its identity: Ready has returned the epoch;
@@ -155,11 +160,11 @@ func (i *informer) exactLocked() bool {
 //
 // What the watch brings at once is part of the first state that is shown, so
 // that it is about as current as a list.
-func (r *reflector) restore(ctx context.Context) *stream {
-	if r.restored || r.options.Snapshots == nil || r.informer.hasSynced() || !r.server.watchable() {
-		return nil
+func (r *reflector) restore(ctx context.Context) (*stream, error) {
+	if r.restores >= maxRestores || r.options.Snapshots == nil || r.informer.hasSynced() || !r.server.watchable() {
+		return nil, nil
 	}
-	r.restored = true
+	r.restores++
 	key := r.informer.key
 	var saved *Snapshot
 	_ = r.informer.pool.calls.Apart("Snapshots", &key, func() error {
@@ -167,20 +172,36 @@ func (r *reflector) restore(ctx context.Context) *stream {
 		return nil
 	})
 	if saved == nil {
-		return nil
+		r.restores = maxRestores
+		return nil, nil
 	}
 
 	s, err := r.continueFrom(ctx, saved)
 	if err == nil {
-		return s
+		r.restores = maxRestores
+		return s, nil
 	}
 	r.at.resume, r.at.reach = "", ""
-	if ctx.Err() == nil {
-		r.options.Logger.Info("Kept state is not used", "informer", key.String(), "reason", err.Error())
-		r.informer.dropSnapshot(err)
+	if ctx.Err() != nil || mayPass(err) && r.restores < maxRestores {
+		return nil, err
 	}
+	r.restores = maxRestores
+	r.options.Logger.Info("Kept state is not used", "informer", key.String(), "reason", err.Error())
+	r.informer.dropSnapshot(err)
 
-	return nil
+	return nil, nil
+}
+
+// mayPass reports whether an error proves nothing about a snapshot: the server
+// is busy, or the connection broke.
+func mayPass(err error) bool {
+	for _, final := range []error{ErrHistory, ErrKind, ErrVersion, ErrRefused, ErrBudget, errDamaged, errOtherKind} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || busy(status.Status())
 }
 
 // dropSnapshot ends the use of the state that was kept for the key.

@@ -190,7 +190,8 @@ func TestRestartBesideChangedClusters(t *testing.T) {
 			clusters[name] = f.Add("fleet/"+name, fleettest.ColoredConfigMap("kept", "red"))
 		}
 		snapshot := clusters["restored"].Snapshot()
-		require.NoError(t, clusters["restored"].Client().Create(t.Context(), fleettest.ColoredConfigMap("undone", "red")))
+		undone := fleettest.ColoredConfigMap("undone", "red")
+		require.NoError(t, clusters["restored"].Client().Create(t.Context(), undone))
 		first := begin(t, f.Resolver(), path, nil)
 		for _, c := range clusters {
 			first.watch(c.Key(), &corev1.ConfigMap{})

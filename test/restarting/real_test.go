@@ -59,7 +59,7 @@ func TestRealRestart(t *testing.T) {
 
 	require.NoError(t, c.Rollback(t.Context(), snapshot))
 	third := restart()
-	require.Positive(t, third.metric("fleetcache_persist_dropped_total"), "of the ConfigMaps; Deployments had not changed")
+	require.Positive(t, third.metric("fleetcache_persist_dropped_total"), "the ConfigMaps; no Deployment had changed")
 	require.Equal(t, "red", third.names(fleettest.Key("a"))["deleted"])
 	third.end()
 

@@ -75,13 +75,13 @@ func TestDamagedRecordsAreNeverShown(t *testing.T) {
 					first.synced()
 					first.stop()
 					s.Put("ns", "later", 1)
-					require.Equal(t, int64(1), restores(requireSameAs(t, s, disk.copy(), change)))
+					require.Equal(t, int64(1), restored(requireSameAs(t, s, disk.copy(), change)))
 					for range 40 {
 						damaged := disk.copy()
 						bucket := slices.Sorted(maps.Keys(damaged.buckets))[r.IntN(2)]
 						keys := slices.Sorted(maps.Keys(damaged.buckets[bucket]))
 						damage(r, damaged.buckets[bucket], keys[r.IntN(len(keys))])
-						used := restores(requireSameAs(t, s, damaged, change))
+						used := restored(requireSameAs(t, s, damaged, change))
 						if name != "extra" || bucket != "headers" { // one more header harms no other
 							require.Equal(t, int64(0), used)
 						}
@@ -92,9 +92,9 @@ func TestDamagedRecordsAreNeverShown(t *testing.T) {
 	}
 }
 
-// restores ends a process, and returns how many of its informers began with a
+// restored ends a process, and returns how many of its informers began with a
 // kept state.
-func restores(p *process) int64 {
+func restored(p *process) int64 {
 	p.t.Helper()
 	n := p.pool.Totals().Restores
 	p.stop()
@@ -123,7 +123,7 @@ func TestRecordFromEarlierIsNotMixedIn(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, mixed)
-		require.Equal(t, int64(0), restores(requireSameAs(t, s, disk, nil)))
+		require.Equal(t, int64(0), restored(requireSameAs(t, s, disk, nil)))
 	})
 }
 
@@ -255,7 +255,7 @@ func TestClockThatWentBackDropsTheState(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { // its clock begins at the same time
 			second := start(t, filled(3), disk, nil)
 			second.synced()
-			require.Equal(t, want, restores(second), ahead)
+			require.Equal(t, want, restored(second), ahead)
 		})
 	}
 }

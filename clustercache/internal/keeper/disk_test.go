@@ -38,7 +38,7 @@ func TestFailingDiskDisturbsNothing(t *testing.T) {
 		s.Put("ns", "w1", 1000)
 		synctest.Wait()
 		left := first.killed(disk)
-		require.Equal(t, int64(1), restores(requireSameAs(t, s, left, nil)))
+		require.Equal(t, int64(1), restored(requireSameAs(t, s, left, nil)))
 	})
 }
 
@@ -57,7 +57,7 @@ func TestBoundsAreKept(t *testing.T) {
 		time.Sleep(round)
 		require.Equal(t, 11, disk.count())
 		first.stop()
-		require.Equal(t, int64(1), restores(requireSameAs(t, s, disk, tight)))
+		require.Equal(t, int64(1), restored(requireSameAs(t, s, disk, tight)))
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s, disk := pooltest.NewServer(), newMemory()
@@ -78,7 +78,7 @@ func TestBoundsAreKept(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		first.stop()
-		require.Equal(t, int64(1), restores(requireSameAs(t, s, disk, slow)))
+		require.Equal(t, int64(1), restored(requireSameAs(t, s, disk, slow)))
 	})
 }
 
@@ -108,7 +108,7 @@ func TestKilledAtAnyWriteLeavesACompleteStateOrNone(t *testing.T) {
 		require.Greater(t, len(left), 6)
 		used := int64(0)
 		for _, m := range left {
-			used += restores(requireSameAs(t, s, m, nil))
+			used += restored(requireSameAs(t, s, m, nil))
 		}
 		require.GreaterOrEqual(t, used, int64(2))
 		require.Less(t, used, int64(len(left)))
@@ -189,7 +189,7 @@ func TestBoltServesProcesses(t *testing.T) {
 		for i := range 6 {
 			disk, err := bolt.Open(path, bolt.Options{})
 			require.NoError(t, err)
-			require.Equal(t, int64(min(i, 1)), restores(requireSameAs(t, s, disk, nil)))
+			require.Equal(t, int64(min(i, 1)), restored(requireSameAs(t, s, disk, nil)))
 			require.NoError(t, disk.Close())
 			for j := range 20 {
 				s.Put("ns", fmt.Sprint("w", i*20+j), 1000+i)

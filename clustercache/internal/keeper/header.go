@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -72,9 +71,6 @@ func (c *codec) idOf(k informerpool.Key) id {
 
 // objectID returns the key of an object's record.
 func (c *codec) objectID(namespace, name string) id { return c.id("object", namespace, name) }
-
-// stateID identifies a state of an object.
-func (c *codec) stateID(uid types.UID, version string) id { return c.id("state", string(uid), version) }
 
 // digest is the digest of a set of records, in the order of their keys.
 type digest struct{ hash.Hash }

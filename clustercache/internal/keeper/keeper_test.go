@@ -5,6 +5,7 @@ package keeper_test
 
 import (
 	"fmt"
+	"io"
 	"iter"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
@@ -194,6 +196,38 @@ func TestServerDecidesWhetherAStateIsUsed(t *testing.T) {
 			s.Restore(before, 1000)
 		}, nil, nil)
 	})
+}
+
+// TestFailureThatPassesDoesNotCostTheState: a fleet that restarts finds busy
+// servers, and lists would make them busier. If the failure does not pass, the
+// informer lists.
+func TestFailureThatPassesDoesNotCostTheState(t *testing.T) {
+	for failures, restores := range map[int]int64{2: 1, 3: 0} {
+		for name, failure := range map[string]error{
+			"busy":   apierrors.NewTooManyRequests("", 1),
+			"broken": io.ErrUnexpectedEOF,
+		} {
+			t.Run(fmt.Sprint(name, failures), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, disk := filled(5), newMemory()
+					first := start(t, s, disk, nil)
+					first.synced()
+					first.stop()
+					s.Put("ns", "later", 1)
+					failed := 0
+					s.Set(func(s *pooltest.Server) {
+						s.Fail = func(verb string) error {
+							if failed++; verb == "watch" && failed <= 2*failures { // each comes after a question
+								return failure
+							}
+							return nil
+						}
+					})
+					require.Equal(t, restores, restored(requireSameAs(t, s, disk, nil)))
+				})
+			})
+		}
+	}
 }
 
 // TestUnprovenClusterIsNotKept: without an identity, the next process could not

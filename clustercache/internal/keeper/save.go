@@ -162,7 +162,8 @@ func (s *saving) objects(ctx context.Context, before []kept, after []object) (fi
 			s.batch.add(persist.Change{Bucket: s.bucket, Key: bytes.Clone(before[0].key[:])})
 			before = before[1:]
 		}
-		sum, size := id{}, int64(0)
+		var sum id
+		var size int64
 		if len(before) > 0 && before[0].key == o.key && before[0].state == o.state {
 			sum, size = before[0].sum, before[0].size
 		} else {
