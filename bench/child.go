@@ -75,8 +75,8 @@ var works = map[string]func(context.Context, task) (figures, error){
 // childTimeout bounds one measurement.
 const childTimeout = 5 * time.Minute
 
-// measure runs a task in a new process.
-func measure(ctx context.Context, t task) (figures, error) {
+// inChild runs a task in a new process.
+func inChild(ctx context.Context, t task) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, childTimeout)
 	defer cancel()
 	self, err := os.Executable()
@@ -87,20 +87,25 @@ func measure(ctx context.Context, t task) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, self, childArg)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("measure %s of %s: %w", t.Work, t.Subject, err)
-	}
 	var f figures
-	if err := json.Unmarshal(out.Bytes(), &f); err != nil {
+	if err := run(ctx, self, []string{childArg}, in, &f); err != nil {
 		return nil, fmt.Errorf("measure %s of %s: %w", t.Work, t.Subject, err)
 	}
 	return f, nil
 }
 
-// child is the child's side of measure.
+// run runs a program and decodes what it writes.
+func run(ctx context.Context, path string, args []string, in []byte, result any) error {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	return json.Unmarshal(out.Bytes(), result)
+}
+
+// child is the child's side of inChild.
 func child(ctx context.Context, in io.Reader, out io.Writer) error {
 	var t task
 	if err := json.NewDecoder(in).Decode(&t); err != nil {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/bench/internal/objects"
 )
 
 const (
@@ -52,8 +54,8 @@ func load(ctx context.Context, config *rest.Config, n int) error {
 		return err
 	}
 	var names []string
-	for team := range teams {
-		names = append(names, namespaceOf(team))
+	for team := range objects.Teams {
+		names = append(names, objects.NamespaceOf(team))
 	}
 	if err := makeNamespaces(ctx, config, names); err != nil {
 		return err
@@ -70,7 +72,7 @@ func load(ctx context.Context, config *rest.Config, n int) error {
 // write writes one pod: the controller creates it, the kubelet reports its
 // status, and kubectl annotates some pods.
 func write(ctx context.Context, c kubernetes.Interface, i int) error {
-	p := newPod(i)
+	p := objects.Generator{}.Pod(i)
 	client := c.CoreV1().Pods(p.Namespace)
 	if _, err := client.Create(ctx, p, metav1.CreateOptions{FieldManager: "kube-controller-manager"}); err != nil {
 		return fmt.Errorf("create pod %d: %w", i, err)

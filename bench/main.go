@@ -16,102 +16,118 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/fleetcache/fleetcache/internal/testenv"
+	"github.com/fleetcache/fleetcache/bench/internal/objects"
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
+	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log.SetLogger(logr.Discard())
-	var err error
-	if len(os.Args) == 2 && os.Args[1] == childArg {
-		err = child(ctx, os.Stdin, os.Stdout)
-	} else {
-		err = parent(ctx, os.Args[1:], os.Stdout)
-	}
-	if err != nil {
+	klog.SetLogger(logr.Discard()) // client-go's lines about outages
+	if err := start(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
+// start runs the program, or a part of it in a process of its own.
+func start(ctx context.Context, args []string) error {
+	if len(args) == 1 {
+		switch args[0] {
+		case childArg:
+			return child(ctx, os.Stdin, os.Stdout)
+		case serveArg:
+			return serveFleet(os.Stdin, os.Stdout)
+		case watchArg:
+			return measure.Main(ctx, os.Stdin, os.Stdout, subjects.Named)
+		}
+	}
+	return parent(ctx, args, os.Stdout)
+}
+
 // errMissed indicates that a bound does not hold.
 var errMissed = errors.New("bounds missed")
 
-// parent starts a cluster, fills it, runs all measurements and writes the
-// report.
-func parent(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	inJSON := flags.Bool("json", false, "write one JSON object per row")
-	isShort := flags.Bool("short", false, "end within two minutes, with rougher figures")
-	strict := flags.Bool("strict", false, "fail if a bound is missed")
-	profile := flags.String("profile", "",
-		"existing `directory` for pprof files and goroutine dumps of all measured processes")
-	only := flags.String("subject", "", "measure one `subject` only; ratios are left out")
-	works := flags.String("work", "", "comma-separated `list` of idle, sync, peak and read; all by default")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	p := full
-	if *isShort {
-		p = short
-	}
-	p.profile, p.only = *profile, *only
-	if *works != "" {
-		p.works = strings.Split(*works, ",")
-	}
-	r := &report{}
-	if *inJSON {
-		r.each = asJSON(out)
-	}
-	if err := p.onCluster(ctx, r); err != nil {
-		return err
-	}
-	if !*inJSON {
-		if err := r.table(out); err != nil {
-			return err
-		}
-	}
-	if n := r.broken(); n > 0 && *strict {
-		return fmt.Errorf("%w: %d", errMissed, n)
-	}
-	return nil
+// config is what the flags set.
+type config struct {
+	plan                    plan
+	inJSON, isShort, strict bool
+	rows                    []string
+	out                     string
 }
 
-// onCluster runs the plan on a cluster of its own.
-func (p plan) onCluster(ctx context.Context, r *report) (err error) {
-	env, err := testenv.Run(ctx, 1)
+func parse(args []string) (config, error) {
+	c := config{plan: full}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.BoolVar(&c.inJSON, "json", false, "write one JSON object per row")
+	flags.BoolVar(&c.isShort, "short", false, "end within two minutes, with rougher figures")
+	flags.BoolVar(&c.strict, "strict", false, "fail if a bound is missed")
+	flags.StringVar(&c.plan.profile, "profile", "",
+		"existing `directory` for pprof files and goroutine dumps of all measured processes")
+	flags.StringVar(&c.plan.only, "subject", "", "measure one `subject` only; ratios are left out")
+	flags.StringVar(&c.out, "out", "",
+		"`directory` that keeps results: a repeated run continues where the last one ended, and writes the tables there")
+	rows := flags.String("rows", "",
+		"comma-separated `list` of the rows to measure, even if there are results; all that have none by default")
+	clusters := flags.Int("fleet", 0, "`number` of clusters of the fleet; 1000 by default, 20 with -short")
+	peers := flags.Int("peers", 0, "`number` of clusters of the fleet that all subjects watch; 20 by default, 3 with -short")
+	flags.IntVar(&c.plan.replicas, "replicas", objects.DefaultReplicas, "`number` of Pods that share labels and an owner")
+	flags.Uint64Var(&c.plan.seed, "seed", 1, "`seed` of the objects of the fleet")
+	if err := flags.Parse(args); err != nil {
+		return c, err
+	}
+	if c.isShort {
+		set := c.plan
+		c.plan = short
+		c.plan.profile, c.plan.only, c.plan.replicas, c.plan.seed = set.profile, set.only, set.replicas, set.seed
+	}
+	if *clusters > 0 {
+		c.plan.clusters = *clusters
+	}
+	if *peers > 0 {
+		c.plan.peerClusters = *peers
+	}
+	if *rows != "" {
+		c.rows = strings.Split(*rows, ",")
+	}
+
+	return c, nil
+}
+
+// parent runs all measurements and writes the report.
+func parent(ctx context.Context, args []string, out io.Writer) (err error) {
+	c, err := parse(args)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, env.Stop()) }()
-	config := env.Clusters[0].Config()
-	if p.does("idle") {
-		for _, s := range p.subjects() {
-			if err := makeNamespaces(ctx, config, idleNamespaces(s, p.informers)); err != nil {
-				return err
-			}
+	s := &site{plan: c.plan}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	r := &report{}
+	if c.inJSON {
+		r.each = asJSON(out)
+	}
+	// What was measured is written even if the rest was not.
+	results, failed := runSteps(ctx, c.plan.steps(s), journal{dir: c.out, plan: c.plan.String()}, c.rows, r)
+	if !c.inJSON {
+		if err := r.table(out); err != nil {
+			return errors.Join(failed, err)
 		}
 	}
-
-	if p.does("sync") || p.does("peak") || p.does("read") {
-		began := time.Now()
-		if err := load(ctx, config, p.pods); err != nil {
-			return err
+	if c.out != "" {
+		if err := publish(c.out, args, results); err != nil {
+			return errors.Join(failed, err)
 		}
-		fmt.Fprintf(os.Stderr, "bench: %d pods written in %s\n", p.pods, time.Since(began).Round(time.Second))
-		whole, stripped, err := sizes(ctx, config)
-		if err != nil {
-			return err
-		}
-		r.add("pod in JSON", "whole", whole/kib, "KiB", nil)
-		r.add("pod in JSON", "without managedFields", stripped/kib, "KiB", nil)
+	}
+	if n := r.broken(); n > 0 && c.strict {
+		return errors.Join(failed, fmt.Errorf("%w: %d", errMissed, n))
 	}
 
-	return p.run(ctx, serverOf(config), r)
+	return failed
 }

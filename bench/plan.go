@@ -5,8 +5,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -27,7 +29,20 @@ type plan struct {
 	readTime    string
 	profile     string
 	only        string // a subject, or empty
-	works       []string
+
+	seed     uint64
+	replicas int // Pods that share labels and an owner
+	// clusters is the size of our fleet, and peerClusters of one that all
+	// subjects bear; growth and peerGrowth are further sizes, at which only
+	// what grows is measured.
+	clusters, peerClusters int
+	growth, peerGrowth     []int
+	fleetObjects           int // per kind and cluster
+	rest                   time.Duration
+	outages                []time.Duration
+	patience               time.Duration // bounds each wait for a fleet
+	kindObjects            int   // of each kind in one cluster
+	objectGrowth           []int // objects of one kind
 }
 
 // Both plans measure the same things. The figures of short are less precise,
@@ -41,6 +56,17 @@ var (
 		rounds:      3,
 		reads:       15,
 		readTime:    "100ms",
+
+		clusters:     1000,
+		peerClusters: 20,
+		growth:       []int{10, 50, 200, 500},
+		peerGrowth:   []int{5, 10, 30},
+		fleetObjects: 100,
+		rest:         30 * time.Second,
+		outages:      []time.Duration{5 * time.Second, 20 * time.Second},
+		patience:     5 * time.Minute,
+		kindObjects:  2000,
+		objectGrowth: []int{1000, 3000, 10000, 30000},
 	}
 	short = plan{
 		pods:        1000,
@@ -49,33 +75,28 @@ var (
 		rounds:      1,
 		reads:       5,
 		readTime:    "30ms",
+
+		clusters:     20,
+		peerClusters: 3,
+		growth:       []int{5, 10},
+		peerGrowth:   []int{1, 2},
+		fleetObjects: 20,
+		rest:         time.Second,
+		outages:      []time.Duration{time.Second},
+		patience:     time.Minute,
+		kindObjects:  200,
+		objectGrowth: []int{200, 500},
 	}
 )
 
-// run runs all measurements and reports the results.
-func (p plan) run(ctx context.Context, s server, r *report) error {
-	if p.does("idle") {
-		if err := p.idle(ctx, s, r); err != nil {
-			return err
-		}
-	}
-	if p.does("sync") {
-		if err := p.sync(ctx, s, r); err != nil {
-			return err
-		}
-	}
-	if p.does("peak") {
-		if err := p.peak(ctx, s, r); err != nil {
-			return err
-		}
-	}
-	if p.does("read") {
-		return p.read(ctx, s, r)
-	}
-	return nil
+// String describes what is measured, without which subject.
+func (p plan) String() string {
+	p.profile, p.only = "", ""
+	return fmt.Sprintf("%+v", plain(p))
 }
 
-func (p plan) does(work string) bool { return len(p.works) == 0 || slices.Contains(p.works, work) }
+// plain is a plan without its methods.
+type plain plan
 
 // task returns the task for a child.
 func (p plan) task(work string, s subject, on server, count int) task {
@@ -94,7 +115,7 @@ func (p plan) task(work string, s subject, on server, count int) task {
 
 // subjects returns the subjects to measure.
 func (p plan) subjects() []subject {
-	return slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return p.only != "" && s.name != p.only })
+	return slices.DeleteFunc(slices.Clone(single), func(s subject) bool { return p.only != "" && s.name != p.only })
 }
 
 // mine returns the bound if the subject is ours with our own transport, or else
@@ -147,7 +168,7 @@ func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error
 	g, ctx := errgroup.WithContext(ctx)
 	for i, s := range all {
 		g.Go(func() (err error) {
-			measured[i], err = measure(ctx, p.task("idle", s, on, p.informers))
+			measured[i], err = inChild(ctx, p.task("idle", s, on, p.informers))
 			return err
 		})
 	}
@@ -167,7 +188,7 @@ func (p plan) repeat(ctx context.Context, work string, on server, count int) (ma
 	values := map[string]map[string][]float64{}
 	for range p.rounds {
 		for _, s := range p.subjects() {
-			f, err := measure(ctx, p.task(work, s, on, count))
+			f, err := inChild(ctx, p.task(work, s, on, count))
 			if err != nil {
 				return nil, err
 			}
@@ -241,7 +262,7 @@ func (p plan) peak(ctx context.Context, on server, r *report) error {
 
 // read reports the readings of both sides and their ratios.
 func (p plan) read(ctx context.Context, on server, r *report) error {
-	f, err := measure(ctx, p.task("read", subject{name: "all"}, on, 0))
+	f, err := inChild(ctx, p.task("read", subject{name: "all"}, on, 0))
 	if err != nil {
 		return err
 	}

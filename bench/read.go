@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/bench/internal/objects"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -140,7 +141,7 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 		return nil, err
 	}
 	b := &bookshelf{}
-	ns := namespaceOf(0)
+	ns := objects.NamespaceOf(0)
 	for _, l := range []struct {
 		lease **informerpool.Lease
 		bytes int64

@@ -50,18 +50,6 @@ func TestMedianIsNoOutlier(t *testing.T) {
 	require.Equal(t, 3, median([]int{1000, 3, 1}))
 }
 
-func TestPodsAreDistinctAndRepeatable(t *testing.T) {
-	names := map[string]bool{}
-	for i := range 1000 {
-		p := newPod(i)
-		names[p.Namespace+"/"+p.Name] = true
-		require.Equal(t, p, newPod(i))
-		require.Len(t, p.Spec.Containers, 2)
-		require.Len(t, p.Status.ContainerStatuses, 2)
-	}
-	require.Len(t, names, 1000)
-}
-
 func TestEveryComparisonHasItsReadings(t *testing.T) {
 	readings := (&bookshelf{}).readings()
 	for _, c := range comparisons {

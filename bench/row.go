@@ -25,6 +25,8 @@ type row struct {
 	Bound string `json:"bound,omitempty"`
 	// OK reports whether the bound holds.
 	OK *bool `json:"ok,omitempty"`
+	// Note is why there is no value.
+	Note string `json:"note,omitempty"`
 }
 
 // bound is a limit for a value.
@@ -66,6 +68,16 @@ func (r *report) add(work, subject string, value float64, unit string, b *bound)
 	if b != nil {
 		x.Bound, x.OK = b.String(), new(b.holds(value))
 	}
+	r.put(x)
+}
+
+// note adds a row without a value, for a subject that cannot do the work.
+func (r *report) note(work, subject, note string) {
+	r.put(row{Work: work, Subject: subject, Note: note})
+}
+
+// put adds a row that exists already.
+func (r *report) put(x row) {
 	r.rows = append(r.rows, x)
 	if r.each != nil {
 		r.each(x)
@@ -91,6 +103,10 @@ func (r *report) table(w io.Writer) error {
 		if x.Work != last {
 			last = x.Work
 			_, _ = fmt.Fprintf(t, "\n%s\t[%s]\t\t\n", x.Work, x.Unit)
+		}
+		if x.Note != "" {
+			_, _ = fmt.Fprintf(t, "  %s\t-\t%s\n", x.Subject, x.Note)
+			continue
 		}
 		verdict := ""
 		if x.OK != nil {

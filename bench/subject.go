@@ -48,7 +48,8 @@ const (
 	crMetadata     = "controller-runtime/metadata"
 )
 
-var subjects = []subject{
+// single are the libraries as informers of one cluster.
+var single = []subject{
 	{ours, openSeam},
 	{oursRest, openRest},
 	{clientGo, openClientGo},
@@ -59,11 +60,11 @@ var subjects = []subject{
 }
 
 func subjectNamed(name string) (subject, error) {
-	i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })
+	i := slices.IndexFunc(single, func(s subject) bool { return s.name == name })
 	if i < 0 {
 		return subject{}, fmt.Errorf("no subject %q", name)
 	}
-	return subjects[i], nil
+	return single[i], nil
 }
 
 // kind is a kind with its names.

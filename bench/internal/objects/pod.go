@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package objects
 
 import (
 	"fmt"
@@ -15,27 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-const (
-	// replicas is the number of pods per app.
-	replicas = 5
-	// teams is the number of namespaces among which the apps are distributed.
-	teams = 17
-	// sidecar is the name of the smaller container.
-	sidecar = "proxy"
-)
-
-func namespaceOf(app int) string { return fmt.Sprintf("team-%d", app%teams) }
+// sidecar is the name of the smaller container.
+const sidecar = "proxy"
 
 // apps are the names of the applications that the Pods belong to.
 var apps = []string{"checkout", "payments", "inventory", "search", "gateway", "profile"}
 
-// newPod returns pod number i as created by its ReplicaSet's controller, the
+// Pod returns pod number i as created by its ReplicaSet's controller, the
 // scheduler and admission, with the kubelet's additions. The same number always
 // yields the same pod.
-func newPod(i int) *corev1.Pod {
-	app := i / replicas
-	shared, own := rand.New(rand.NewPCG(1, uint64(app))), rand.New(rand.NewPCG(2, uint64(i)))
-	name := fmt.Sprintf("%s-%d", apps[app%len(apps)], app)
+func (g Generator) Pod(i int) *corev1.Pod {
+	app := i / g.replicas()
+	shared, own := g.random(sharedByApp, app), g.random(ownOfPod, i)
+	name := appName(app)
 	hash := word(shared, 10)
 	owner := types.UID(uid(shared))
 	token := "kube-api-access-" + word(own, 5)
@@ -43,7 +35,7 @@ func newPod(i int) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:         name + "-" + hash + "-" + word(own, 5),
 			GenerateName: name + "-" + hash + "-",
-			Namespace:    namespaceOf(app),
+			Namespace:    NamespaceOf(app),
 			Labels: map[string]string{
 				"app.kubernetes.io/name":     name,
 				"app.kubernetes.io/instance": name,
@@ -89,6 +81,8 @@ func newPod(i int) *corev1.Pod {
 	}
 
 	run(p, own)
+	setDefaults(&p.Spec)
+	setAdmitted(p)
 
 	return p
 }
@@ -203,20 +197,4 @@ func run(p *corev1.Pod, own *rand.Rand) {
 	for i := range s.ContainerStatuses {
 		s.ContainerStatuses[i].State.Running = &corev1.ContainerStateRunning{StartedAt: at(2 + i)}
 	}
-}
-
-func word(r *rand.Rand, n int) string { return letters(r, n, "bcdfghjklmnpqrstvwxz2456789") }
-
-func hex(r *rand.Rand, n int) string { return letters(r, n, "0123456789abcdef") }
-
-func letters(r *rand.Rand, n int, alphabet string) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = alphabet[r.IntN(len(alphabet))]
-	}
-	return string(b)
-}
-
-func uid(r *rand.Rand) string {
-	return hex(r, 8) + "-" + hex(r, 4) + "-4" + hex(r, 3) + "-a" + hex(r, 3) + "-" + hex(r, 12)
 }

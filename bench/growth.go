@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fleetcache/fleetcache/bench/internal/fleetserver"
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
+)
+
+// Works of growth, which the plots show.
+const (
+	growingMemory     = "growth: resident memory of %d clusters"
+	growingHeap       = "growth: live heap of %d clusters"
+	growingGoroutines = "growth: goroutines of %d clusters"
+)
+
+// growing measures fleets of several sizes, and fits lines to what grows.
+func (p plan) growing(ctx context.Context, r *report) error {
+	for _, s := range p.fleetSubjects() {
+		sizes := p.peerGrowth
+		if s == subjects.Fleetcache {
+			sizes = p.growth
+		}
+		var n, memory, heap, goroutines []float64
+		for _, size := range sizes {
+			f, err := p.fleetOf(ctx, s, size, false)
+			if err != nil && s != subjects.Fleetcache && ctx.Err() == nil {
+				r.note(fmt.Sprintf(growingMemory, size), s, err.Error())
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			r.add(fmt.Sprintf(growingMemory, size), s, f["rss"]/mib, "MiB", nil)
+			r.add(fmt.Sprintf(growingHeap, size), s, f["heap"]/mib, "MiB", nil)
+			r.add(fmt.Sprintf(growingGoroutines, size), s, f["goroutines"], "goroutines", nil)
+			n, memory = append(n, float64(size)), append(memory, f["rss"]/mib)
+			heap, goroutines = append(heap, f["heap"]/mib), append(goroutines, f["goroutines"])
+		}
+		if len(n) < 2 {
+			continue
+		}
+
+		objects := fmt.Sprintf("%d objects", p.fleetObjects*len(fleetserver.Kinds()))
+		for _, y := range []struct {
+			name, unit string
+			values     []float64
+			bound      *bound
+		}{
+			{"resident memory", "MiB", memory, nil},
+			{"live heap", "MiB", heap, nil},
+			{"goroutines", "goroutines", goroutines, atMost(6.1)},
+		} {
+			l := fit(n, y.values)
+			if s != subjects.Fleetcache {
+				y.bound = nil
+			}
+			r.add(fmt.Sprintf("growth: %s per cluster of %s", y.name, objects), s, l.slope, y.unit, y.bound)
+			r.add(fmt.Sprintf("growth: %s without a cluster", y.name), s, l.start, y.unit, nil)
+			r.add(fmt.Sprintf("growth: %s, share that the line explains", y.name), s, l.explains, "R²", nil)
+		}
+	}
+
+	return nil
+}
+
+// line is a straight line.
+type line struct {
+	slope, start float64
+	// explains is the share of the variance that the line explains (R²).
+	explains float64
+}
+
+// fit returns the line through the points with the least squares.
+func fit(x, y []float64) line {
+	n := float64(len(x))
+	var sx, sy, sxx, sxy, syy float64
+	for i := range x {
+		sx, sy = sx+x[i], sy+y[i]
+		sxx, sxy, syy = sxx+x[i]*x[i], sxy+x[i]*y[i], syy+y[i]*y[i]
+	}
+	dx, dy, dxy := n*sxx-sx*sx, n*syy-sy*sy, n*sxy-sx*sy
+	l := line{explains: 1}
+	if dx > 0 {
+		l.slope = dxy / dx
+	}
+	l.start = (sy - l.slope*sx) / n
+	if dx > 0 && dy > 0 {
+		l.explains = dxy * dxy / (dx * dy)
+	}
+
+	return l
+}

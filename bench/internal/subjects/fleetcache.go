@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subjects
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/bench/measure"
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// fleetcache is this project's ClusterCache.
+type fleetcache struct {
+	keys    []client.ObjectKey
+	cache   *clustercache.ClusterCache
+	watches []*clustercache.Watch
+	cancel  context.CancelFunc
+	ended   []<-chan error
+}
+
+func keyOf(c measure.Cluster) client.ObjectKey {
+	return client.ObjectKey{Namespace: "fleet", Name: c.Name}
+}
+
+func openFleetcache(ctx context.Context, clusters []measure.Cluster) (measure.Subject, error) {
+	f := &fleetcache{}
+	configs := map[client.ObjectKey]*rest.Config{}
+	for _, c := range clusters {
+		config := configOf(c)
+		config.QPS = 0 // the ClusterCache's default
+		f.keys = append(f.keys, keyOf(c))
+		configs[keyOf(c)] = config
+	}
+	static, err := resolver.Static(configs)
+	if err != nil {
+		return nil, err
+	}
+	f.cache, err = clustercache.New(clustercache.Options{Resolver: static, ReadMode: clustercache.CacheOnly})
+	if err != nil {
+		return nil, err
+	}
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.ended = append(f.ended, run(func() error { return f.cache.Start(ctx) }))
+
+	return f, nil
+}
+
+// Watch implements measure.Subject.
+func (f *fleetcache) Watch(ctx context.Context, kinds []measure.Kind) error {
+	for _, key := range f.keys {
+		for _, k := range kinds {
+			w, err := f.cache.Watch(ctx, key, clustercache.Kind(gvkOf(k)))
+			if err != nil {
+				return err
+			}
+			f.watches = append(f.watches, w)
+		}
+	}
+
+	for _, w := range f.watches {
+		if err := w.WaitForSync(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Count implements measure.Subject.
+func (f *fleetcache) Count(_ context.Context, k measure.Kind) (int, error) {
+	n := 0
+	for _, w := range f.watches {
+		if w.GVK() == gvkOf(k) {
+			n += w.Status().Informer.Objects
+		}
+	}
+	return n, nil
+}
+
+// ResourceVersion implements measure.Subject.
+func (f *fleetcache) ResourceVersion(ctx context.Context, m measure.Mark) (string, error) {
+	return versionIn(ctx, f.cache.Reader(f.keys[m.Cluster]), m)
+}
+
+// versionIn reads an object's metadata.
+func versionIn(ctx context.Context, r client.Reader, m measure.Mark) (string, error) {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(gvkOf(m.Kind))
+	err := r.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Name}, o)
+	return o.ResourceVersion, err
+}
+
+// Stop implements measure.Subject.
+func (f *fleetcache) Stop() error { return stopped(f.cancel, f.ended) }

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subjects
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/bench/measure"
+)
+
+// form returns an empty object of a kind, in the form that a cache holds.
+type form func(measure.Kind) (client.Object, error)
+
+func unstructuredForm(k measure.Kind) (client.Object, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvkOf(k))
+	return u, nil
+}
+
+// typedForm returns an unstructured object where there is no Go type.
+func typedForm(k measure.Kind) (client.Object, error) {
+	if !scheme.Scheme.Recognizes(gvkOf(k)) {
+		return unstructuredForm(k)
+	}
+	o, err := scheme.Scheme.New(gvkOf(k))
+	if err != nil {
+		return nil, err
+	}
+	typed, ok := o.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s is no object", k.Kind)
+	}
+	return typed, nil
+}
+
+func metadataForm(k measure.Kind) (client.Object, error) {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(gvkOf(k))
+	return m, nil
+}
+
+// runtimeCaches has a cache of controller-runtime for each cluster.
+type runtimeCaches struct {
+	form   form
+	caches []cache.Cache
+	cancel context.CancelFunc
+	ended  []<-chan error
+}
+
+// openRuntime opens caches that hold one form, with or without managedFields.
+func openRuntime(f form, strip bool) measure.Open {
+	return func(ctx context.Context, clusters []measure.Cluster) (measure.Subject, error) {
+		r := &runtimeCaches{form: f}
+		ctx, r.cancel = context.WithCancel(ctx)
+		for _, c := range clusters {
+			config := configOf(c)
+			httpClient, err := rest.HTTPClientFor(config)
+			if err != nil {
+				return nil, err
+			}
+			o := cache.Options{HTTPClient: httpClient, Scheme: scheme.Scheme}
+			if strip {
+				o.DefaultTransform = cache.TransformStripManagedFields()
+			}
+			one, err := cache.New(config, o)
+			if err != nil {
+				return nil, err
+			}
+			r.caches = append(r.caches, one)
+			r.ended = append(r.ended, run(func() error { return one.Start(ctx) }))
+		}
+
+		return r, nil
+	}
+}
+
+// Watch implements measure.Subject.
+func (r *runtimeCaches) Watch(ctx context.Context, kinds []measure.Kind) error {
+	for _, c := range r.caches { // all first, and then wait
+		for _, k := range kinds {
+			o, err := r.form(k)
+			if err != nil {
+				return err
+			}
+			if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+				return err
+			}
+		}
+	}
+
+	for _, c := range r.caches {
+		for _, k := range kinds {
+			if _, err := r.informer(ctx, c, k); err != nil {
+				return err
+			}
+		}
+	}
+
+	return nil
+}
+
+func (r *runtimeCaches) informer(ctx context.Context, c cache.Cache, k measure.Kind) (toolscache.SharedIndexInformer, error) {
+	o, err := r.form(k)
+	if err != nil {
+		return nil, err
+	}
+	informer, err := c.GetInformer(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	shared, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("%T is no informer of client-go", informer)
+	}
+	return shared, nil
+}
+
+// Count implements measure.Subject.
+func (r *runtimeCaches) Count(ctx context.Context, k measure.Kind) (int, error) {
+	n := 0
+	for _, c := range r.caches {
+		informer, err := r.informer(ctx, c, k)
+		if err != nil {
+			return 0, err
+		}
+		n += len(informer.GetStore().ListKeys())
+	}
+	return n, nil
+}
+
+// ResourceVersion implements measure.Subject.
+func (r *runtimeCaches) ResourceVersion(ctx context.Context, m measure.Mark) (string, error) {
+	informer, err := r.informer(ctx, r.caches[m.Cluster], m.Kind)
+	if err != nil {
+		return "", err
+	}
+	o, found, err := informer.GetStore().GetByKey(m.Namespace + "/" + m.Name)
+	if err != nil {
+		return "", err
+	}
+	if !found {
+		return "", fmt.Errorf("%s/%s not found", m.Namespace, m.Name)
+	}
+	metadata, err := meta.Accessor(o)
+	if err != nil {
+		return "", err
+	}
+	return metadata.GetResourceVersion(), nil
+}
+
+// Stop implements measure.Subject.
+func (r *runtimeCaches) Stop() error { return stopped(r.cancel, r.ended) }

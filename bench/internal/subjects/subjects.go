@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subjects makes the measured libraries watch many clusters: each as
+// its documentation says, with its own defaults.
+package subjects
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/bench/measure"
+)
+
+// Names of the subjects.
+const (
+	Fleetcache   = "fleetcache"
+	Dynamic      = "client-go/dynamic"
+	Unstructured = "controller-runtime/unstructured"
+	Stripped     = "controller-runtime/unstructured-stripped"
+	Typed        = "controller-runtime/typed"
+	Metadata     = "controller-runtime/metadata"
+	ClusterAPI   = "cluster-api/clustercache"
+	// GitOps is measured by a program of its own, since its dependencies are
+	// years older.
+	GitOps = "gitops-engine"
+)
+
+var byName = map[string]measure.Open{
+	Fleetcache:   openFleetcache,
+	Dynamic:      openDynamic,
+	Unstructured: openRuntime(unstructuredForm, false),
+	Stripped:     openRuntime(unstructuredForm, true),
+	Typed:        openRuntime(typedForm, false),
+	Metadata:     openRuntime(metadataForm, false),
+	ClusterAPI:   openClusterAPI,
+}
+
+// Named returns how to open a subject.
+func Named(name string) (measure.Open, error) {
+	open, ok := byName[name]
+	if !ok {
+		return nil, fmt.Errorf("no subject %q", name)
+	}
+	return open, nil
+}
+
+// configOf returns the configuration for a cluster, without a limit of
+// requests: what is measured is not how long a client waits for itself.
+func configOf(c measure.Cluster) *rest.Config {
+	return &rest.Config{
+		Host:        c.Host,
+		BearerToken: c.Token,
+		QPS:         -1,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   c.CA,
+			CertData: c.Cert,
+			KeyData:  c.Key,
+		},
+	}
+}
+
+func gvkOf(k measure.Kind) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
+}
+
+func gvrOf(k measure.Kind) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
+}
+
+// stopped cancels and waits for the results of all that was started.
+func stopped(cancel context.CancelFunc, ended []<-chan error) error {
+	cancel()
+	var first error
+	for _, e := range ended {
+		if err := <-e; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// run starts what ends with its context.
+func run(do func() error) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- do() }()
+	return ended
+}

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// site is the cluster with a real API server, which starts when the first step
+// needs it.
+type site struct {
+	plan   plan
+	env    *testenv.Env
+	loaded bool
+}
+
+func (s *site) config(ctx context.Context) (*rest.Config, error) {
+	if s.env == nil {
+		env, err := testenv.Run(ctx, 1)
+		if err != nil {
+			return nil, err
+		}
+		s.env = env
+	}
+	return s.env.Clusters[0].Config(), nil
+}
+
+func (s *site) stop() error {
+	if s.env == nil {
+		return nil
+	}
+	return s.env.Stop()
+}
+
+// on makes a step of what measures a server.
+func (s *site) on(do func(context.Context, server, *report) error) func(context.Context, *report) error {
+	return func(ctx context.Context, r *report) error {
+		config, err := s.config(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, serverOf(config), r)
+	}
+}
+
+// withPods makes a step of what measures a server that has the pods.
+func (s *site) withPods(do func(context.Context, server, *report) error) func(context.Context, *report) error {
+	return func(ctx context.Context, r *report) error {
+		config, err := s.config(ctx)
+		if err != nil {
+			return err
+		}
+		if !s.loaded {
+			began := time.Now()
+			if err := load(ctx, config, s.plan.pods); err != nil {
+				return err
+			}
+			s.loaded = true
+			fmt.Fprintf(os.Stderr, "bench: %d pods written in %s\n", s.plan.pods, time.Since(began).Round(time.Second))
+		}
+		return do(ctx, serverOf(config), r)
+	}
+}
+
+// idle prepares the namespaces of the idle informers.
+func (s *site) idle(ctx context.Context, on server, r *report) error {
+	for _, x := range s.plan.subjects() {
+		if err := makeNamespaces(ctx, on.config(), idleNamespaces(x, s.plan.informers)); err != nil {
+			return err
+		}
+	}
+	return s.plan.idle(ctx, on, r)
+}
+
+// sizes reports how large the pods are.
+func (s *site) sizes(ctx context.Context, on server, r *report) error {
+	whole, stripped, err := sizes(ctx, on.config())
+	if err != nil {
+		return err
+	}
+	r.add("pod in JSON", "whole", whole/kib, "KiB", nil)
+	r.add("pod in JSON", "without managedFields", stripped/kib, "KiB", nil)
+
+	return nil
+}
+
+// steps returns all steps in their order.
+func (p plan) steps(s *site) []step {
+	return []step{
+		{"idle", s.on(s.idle)},
+		{"pods", s.withPods(s.sizes)},
+		{"sync", s.withPods(p.sync)},
+		{"peak", s.withPods(p.peak)},
+		{"read", s.withPods(p.read)},
+		{"fleet", p.fleet},
+		{"peers", p.peers},
+		{"growth", p.growing},
+	}
+}
