@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/fleetcache/fleetcache/bench/internal/fleetserver"
 	"github.com/fleetcache/fleetcache/bench/internal/subjects"
@@ -227,7 +226,7 @@ func eventNames(event string) string {
 // peers measures all subjects with a fleet that all can bear.
 func (p plan) peers(ctx context.Context, r *report) error {
 	for _, s := range p.fleetSubjects() {
-		f, err := p.fleetOf(ctx, s, p.peerClusters, true)
+		f, err := p.fleetOf(ctx, s, p.peerClusters, !p.light)
 		if err != nil {
 			if s == subjects.Fleetcache || ctx.Err() != nil {
 				return err
@@ -244,6 +243,9 @@ func (p plan) peers(ctx context.Context, r *report) error {
 func (p plan) fleetSubjects() []string {
 	if p.only != "" {
 		return []string{p.only}
+	}
+	if p.light {
+		return []string{subjects.Fleetcache, subjects.Typed, subjects.ClusterAPI}
 	}
 	return []string{
 		subjects.Fleetcache, subjects.Dynamic, subjects.Unstructured, subjects.Stripped, subjects.Typed,

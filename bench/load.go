@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -28,7 +30,7 @@ const (
 	sampled = 200
 )
 
-// makeNamespaces creates the namespaces.
+// makeNamespaces creates the namespaces that do not exist.
 func makeNamespaces(ctx context.Context, config *rest.Config, names []string) error {
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -36,12 +38,32 @@ func makeNamespaces(ctx context.Context, config *rest.Config, names []string) er
 	}
 	for _, name := range names {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := c.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+		if _, err := c.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 
 	return nil
+}
+
+// makeTeams creates the namespaces of the objects.
+func makeTeams(ctx context.Context, config *rest.Config) error {
+	var names []string
+	for team := range objects.Teams {
+		names = append(names, objects.NamespaceOf(team))
+	}
+	return makeNamespaces(ctx, config, names)
+}
+
+// eventually tries until there is no error, or for half a minute.
+func eventually(ctx context.Context, try func() error) error {
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		err := try()
+		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // load writes n pods as a cluster does, so that the server keeps managedFields
@@ -53,11 +75,7 @@ func load(ctx context.Context, config *rest.Config, n int) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for team := range objects.Teams {
-		names = append(names, objects.NamespaceOf(team))
-	}
-	if err := makeNamespaces(ctx, config, names); err != nil {
+	if err := makeTeams(ctx, config); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)

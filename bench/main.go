@@ -60,7 +60,7 @@ type config struct {
 	plan                    plan
 	inJSON, isShort, strict bool
 	rows                    []string
-	out                     string
+	out, docs               string
 }
 
 func parse(args []string) (config, error) {
@@ -74,6 +74,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.plan.only, "subject", "", "measure one `subject` only; ratios are left out")
 	flags.StringVar(&c.out, "out", "",
 		"`directory` that keeps results: a repeated run continues where the last one ended, and writes the tables there")
+	flags.StringVar(&c.docs, "docs", "", "`directory` of the documentation, in which tables and plots are replaced; needs -out")
 	rows := flags.String("rows", "",
 		"comma-separated `list` of the rows to measure, even if there are results; all that have none by default")
 	clusters := flags.Int("fleet", 0, "`number` of clusters of the fleet; 1000 by default, 20 with -short")
@@ -121,7 +122,7 @@ func parent(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 	}
 	if c.out != "" {
-		if err := publish(c.out, args, results); err != nil {
+		if err := publish(c.out, c.docs, args, results); err != nil {
 			return errors.Join(failed, err)
 		}
 	}

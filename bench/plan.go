@@ -37,12 +37,15 @@ type plan struct {
 	// what grows is measured.
 	clusters, peerClusters int
 	growth, peerGrowth     []int
-	fleetObjects           int // per kind and cluster
-	rest                   time.Duration
-	outages                []time.Duration
-	patience               time.Duration // bounds each wait for a fleet
-	kindObjects            int   // of each kind in one cluster
-	objectGrowth           []int // objects of one kind
+	// light leaves out what takes minutes: outages of the peers' fleets, most
+	// subjects of fleets, and most kinds.
+	light        bool
+	fleetObjects int // per kind and cluster
+	rest         time.Duration
+	outages      []time.Duration
+	patience     time.Duration // bounds each wait for a fleet
+	kindObjects  int           // of each kind in one cluster
+	objectGrowth []int         // objects of one kind
 }
 
 // Both plans measure the same things. The figures of short are less precise,
@@ -76,6 +79,7 @@ var (
 		reads:       5,
 		readTime:    "30ms",
 
+		light:        true,
 		clusters:     20,
 		peerClusters: 3,
 		growth:       []int{5, 10},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -94,14 +95,21 @@ func (s *site) sizes(ctx context.Context, on server, r *report) error {
 
 // steps returns all steps in their order.
 func (p plan) steps(s *site) []step {
-	return []step{
+	all := []step{
 		{"idle", s.on(s.idle)},
 		{"pods", s.withPods(s.sizes)},
 		{"sync", s.withPods(p.sync)},
 		{"peak", s.withPods(p.peak)},
 		{"read", s.withPods(p.read)},
+		{"kinds", s.on(s.kinds)},
+		{"objects", s.on(s.objectGrowth)},
 		{"fleet", p.fleet},
 		{"peers", p.peers},
 		{"growth", p.growing},
 	}
+	if p.light {
+		return slices.DeleteFunc(all, func(s step) bool { return s.name == "objects" })
+	}
+
+	return all
 }

@@ -266,12 +266,9 @@ func TestFleetAnswersAsARealAPIServer(t *testing.T) {
 		"/api/v1/namespaces/" + namespace + "/pods/" + name,
 		"/api/v1/namespaces/" + namespace + "/pods/checkout-absent",
 		"/api/v1/namespaces/kube-system",
-		podPath + "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true",
-		podPath + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-		podPath + "?watch=true&resourceVersionMatch=NotOlderThan",
 	} {
 		for representation, accept := range accepts {
-			one := strings.Contains(path, "/pods/") || strings.Contains(path, "watch=") || strings.HasSuffix(path, "system")
+			one := strings.Contains(path, "/pods/") || strings.HasSuffix(path, "system")
 			if one == strings.Contains(representation, "list") {
 				continue // no client asks for that
 			}
@@ -379,6 +376,15 @@ func TestFleetStreamsAsARealAPIServer(t *testing.T) {
 			false, 1},
 		{"a history that is gone", func(string) string { return gone }, false, 1},
 		{"a version that is no number", func(string) string { return resume + "invalid" }, false, 1},
+		{"a streamed list of unknown age", func(string) string {
+			return "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&timeoutSeconds=4"
+		}, false, 1},
+		{"a streamed list without bookmarks", func(string) string {
+			return "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=4"
+		}, false, 1},
+		{"a watch with a match", func(string) string {
+			return "?watch=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=4"
+		}, false, 1},
 		{"any version", func(string) string { return resume + "0" }, false, few},
 	} {
 		for _, representation := range []string{"JSON", "protobuf", "metadata", "metadata in protobuf"} {

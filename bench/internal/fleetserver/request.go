@@ -30,6 +30,11 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serveKubeSystem(w, r)
 		return
 	}
+	if serve, ok := documents[r.URL.Path]; ok {
+		c.fleet.counts.other.Add(1)
+		serve(w)
+		return
+	}
 	t, which, err := c.route(r.URL)
 	if t == nil && err == nil {
 		c.fleet.counts.other.Add(1)
@@ -45,6 +50,20 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		fail(w, r, err)
 	}
+}
+
+// documents are the paths that are no resources and that fakeapi lacks: the
+// root, which some probe, and the OpenAPI document, which describes nothing
+// here.
+var documents = map[string]func(http.ResponseWriter){
+	"/": func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", jsonType)
+		_, _ = w.Write([]byte(`{"paths":["/api","/api/v1","/apis","/apis/apps/v1","/readyz","/version"]}`))
+	},
+	"/openapi/v2": func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+		_, _ = w.Write([]byte("\x0a\x032.0")) // swagger: "2.0"
+	},
 }
 
 // serveKubeSystem serves the namespace whose UID identifies the cluster.

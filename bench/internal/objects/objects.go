@@ -109,8 +109,11 @@ func newKind[T client.Object](resource, group, version, kind string, make func(G
 	}
 }
 
+// TeamPrefix begins the names of the namespaces.
+const TeamPrefix = "team-"
+
 // NamespaceOf returns the namespace of an app.
-func NamespaceOf(app int) string { return fmt.Sprintf("team-%d", app%Teams) }
+func NamespaceOf(app int) string { return fmt.Sprint(TeamPrefix, app%Teams) }
 
 // IsName reports whether an object can have the name.
 func IsName(name string) bool {

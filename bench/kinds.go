@@ -1,0 +1,315 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/bench/internal/objects"
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
+	"github.com/fleetcache/fleetcache/bench/measure"
+)
+
+// dataset is the objects that a measurement of kinds finds in the cluster.
+type dataset struct {
+	name     string
+	replicas int // Pods that share labels and an owner
+	kinds    []objects.Kind
+	// most and cpu are what we hold ourselves to: bytes per object, and the
+	// ratio of our CPU time to that of typed informers.
+	most *bound
+}
+
+var datasets = []dataset{
+	{"Pods, own labels", 1, []objects.Kind{objects.Pods}, atMost(600)},
+	{"Pods, five share labels", 5, []objects.Kind{objects.Pods}, atMost(450)},
+	{"Deployments", 1, []objects.Kind{objects.Deployments}, nil},
+	{"ConfigMaps", 1, []objects.Kind{objects.ConfigMaps}, nil},
+	{"Secrets of 3 KiB", 1, []objects.Kind{objects.Secrets}, nil},
+	{"TLS Secrets", 1, []objects.Kind{objects.TLSSecrets}, atMost(3900)},
+	{"a CRD's kind", 1, []objects.Kind{objects.Widgets}, nil},
+	{"mixed", 1, []objects.Kind{objects.Pods, objects.Deployments, objects.ConfigMaps, objects.Secrets}, atMost(1050)},
+}
+
+// datasets returns what is measured of the datasets.
+func (p plan) datasets() []dataset {
+	if p.light {
+		return datasets[len(datasets)-1:]
+	}
+	return datasets
+}
+
+// first is a kind that the cluster has no object of.
+var first = measure.Kind{
+	Group:    "policy",
+	Version:  "v1",
+	Kind:     "PodDisruptionBudget",
+	Resource: "poddisruptionbudgets",
+}
+
+func kindOf(k objects.Kind) measure.Kind {
+	return measure.Kind{
+		Group:    k.GVK.Group,
+		Version:  k.GVK.Version,
+		Kind:     k.GVK.Kind,
+		Resource: k.Resource,
+	}
+}
+
+// kinds measures each dataset with each subject. The objects of one dataset are
+// deleted before those of the next are written.
+func (s *site) kinds(ctx context.Context, on server, r *report) error {
+	config := on.config()
+	if err := s.prepare(ctx, config); err != nil {
+		return err
+	}
+	for _, d := range s.plan.datasets() {
+		if err := d.write(ctx, config, s.plan.kindObjects); err != nil {
+			return fmt.Errorf("%s: %w", d.name, err)
+		}
+		if err := s.plan.measureKinds(ctx, on, d, s.plan.kindObjects, r); err != nil {
+			return fmt.Errorf("%s: %w", d.name, err)
+		}
+		if err := d.remove(ctx, config); err != nil {
+			return fmt.Errorf("%s: %w", d.name, err)
+		}
+	}
+
+	return nil
+}
+
+// prepare removes what other steps have left, and defines the custom kind.
+func (s *site) prepare(ctx context.Context, config *rest.Config) error {
+	s.loaded = false
+	if err := (dataset{kinds: objects.Mix}).remove(ctx, config); err != nil {
+		return err
+	}
+	if err := makeTeams(ctx, config); err != nil {
+		return err
+	}
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	_, err = c.Resource(crds).Create(ctx, objects.NewWidgetDefinition(), metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+
+	return eventually(ctx, func() error {
+		_, err := c.Resource(objects.Widgets.GVR()).List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	})
+}
+
+// write writes the objects as their controllers do.
+func (d dataset) write(ctx context.Context, config *rest.Config, n int) error {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{}
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(writers)
+	generator := objects.Generator{Replicas: d.replicas}
+	for _, k := range d.kinds {
+		for i := range n {
+			g.Go(func() error { return writeObject(ctx, c, k, k.New(generator, i)) })
+		}
+	}
+
+	return g.Wait()
+}
+
+func writeObject(ctx context.Context, c dynamic.Interface, k objects.Kind, o client.Object) error {
+	content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	in := c.Resource(k.GVR()).Namespace(u.GetNamespace())
+	if _, err := in.Create(ctx, u, metav1.CreateOptions{FieldManager: "kube-controller-manager"}); err != nil {
+		return fmt.Errorf("create %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	status, has := content["status"]
+	if !has || k.GVK.Group == objects.WidgetGroup {
+		return nil // the custom kind has no subresource
+	}
+	text, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	by := metav1.PatchOptions{FieldManager: "kubelet"}
+	_, err = in.Patch(ctx, u.GetName(), types.MergePatchType, text, by, "status")
+
+	return err
+}
+
+// remove deletes all objects of the kinds.
+func (d dataset) remove(ctx context.Context, config *rest.Config) error {
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+	for _, k := range d.kinds {
+		for i := range objects.Teams {
+			in := c.Resource(k.GVR()).Namespace(objects.NamespaceOf(i))
+			if err := in.DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+		if err := eventually(ctx, func() error {
+			left, err := c.Resource(k.GVR()).List(ctx, metav1.ListOptions{})
+			for i := range left.Items {
+				if strings.HasPrefix(left.Items[i].GetNamespace(), objects.TeamPrefix) {
+					return errors.Join(err, fmt.Errorf("%s is still there", left.Items[i].GetName()))
+				}
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+func (p plan) measureKinds(ctx context.Context, on server, d dataset, n int, r *report) error {
+	var kinds []measure.Kind
+	for _, k := range d.kinds {
+		kinds = append(kinds, kindOf(k))
+	}
+	results := map[string]measure.Figures{}
+	for _, s := range p.fleetSubjects() {
+		f, err := watching(ctx, measure.Task{
+			Work:     measure.WorkKind,
+			Subject:  s,
+			Clusters: []measure.Cluster{clusterOf(on)},
+			First:    first,
+			Kinds:    kinds,
+			Objects:  n,
+		})
+		if err != nil && s != subjects.Fleetcache && ctx.Err() == nil {
+			r.note(d.name+": live heap per object", s, err.Error())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		results[s] = f
+	}
+
+	d.report(r, p.fleetSubjects(), results, n)
+	return nil
+}
+
+// boundedObjects is the number of objects from which on the bounds hold: what
+// an informer needs itself weighs little by then.
+const boundedObjects = 2000
+
+func (d dataset) report(r *report, names []string, results map[string]measure.Figures, n int) {
+	for _, x := range []struct {
+		name, unit, figure string
+		times              float64
+		bound              *bound
+	}{
+		{"live heap per object", "B", "heap", 1, d.most},
+		{"sync: processor time per object", "µs", "cpu", 1e6, nil},
+		{"sync: peak of resident memory per object", "B", "peak", 1, nil},
+		{"sync: allocations per object", "allocations", "allocations", 1, nil},
+		{"sync: allocated per object", "B", "allocated", 1, nil},
+	} {
+		for _, s := range names {
+			f, ok := results[s]
+			if !ok {
+				continue
+			}
+			b := x.bound
+			if s != subjects.Fleetcache || n < boundedObjects {
+				b = nil
+			}
+			r.add(d.name+": "+x.name, s, f[x.figure]*x.times, x.unit, b)
+		}
+	}
+
+	ours, ok := results[subjects.Fleetcache]
+	typed, hasTyped := results[subjects.Typed]
+	if ok && hasTyped && n >= boundedObjects {
+		r.add(d.name+": sync: processor time, ours / typed", subjects.Fleetcache, ours["cpu"]/typed["cpu"], "times",
+			atMost(1))
+	}
+}
+
+// clusterOf returns the access to the real cluster.
+func clusterOf(on server) measure.Cluster {
+	return measure.Cluster{
+		Name: "real",
+		Host: on.Host,
+		CA:   on.CA,
+		Cert: on.Cert,
+		Key:  on.Key,
+	}
+}
+
+// objectGrowth measures informers of more and more objects.
+func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
+	config := on.config()
+	if err := s.prepare(ctx, config); err != nil {
+		return err
+	}
+	d := dataset{name: "", replicas: 1, kinds: []objects.Kind{objects.Pods}}
+	names := []string{subjects.Fleetcache, subjects.Typed, subjects.Unstructured}
+	count, heap, cpu := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	for _, n := range s.plan.objectGrowth {
+		if err := d.write(ctx, config, n); err != nil {
+			return err
+		}
+		for _, name := range names {
+			f, err := watching(ctx, measure.Task{
+				Work:     measure.WorkKind,
+				Subject:  name,
+				Clusters: []measure.Cluster{clusterOf(on)},
+				First:    first,
+				Kinds:    []measure.Kind{kindOf(objects.Pods)},
+				Objects:  n,
+			})
+			if err != nil {
+				return err
+			}
+			r.add(fmt.Sprintf("%d Pods: live heap per object", n), name, f["heap"], "B", nil)
+			r.add(fmt.Sprintf("%d Pods: sync: processor time per object", n), name, f["cpu"]*1e6, "µs", nil)
+			total := float64(n)
+			count[name] = append(count[name], total)
+			heap[name], cpu[name] = append(heap[name], f["heap"]*total), append(cpu[name], f["cpu"]*total)
+		}
+		if err := d.remove(ctx, config); err != nil {
+			return err
+		}
+	}
+
+	for _, name := range names {
+		r.add("growth: live heap per Pod", name, fit(count[name], heap[name]).slope, "B", nil)
+		r.add("growth: sync: processor time per Pod", name, fit(count[name], cpu[name]).slope*1e6, "µs", nil)
+	}
+
+	return nil
+}
