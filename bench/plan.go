@@ -44,6 +44,7 @@ type plan struct {
 	rest         time.Duration
 	outages      []time.Duration
 	patience     time.Duration // bounds each wait for a fleet
+	rates        []float64     // changes per second, for events
 	kindObjects  int           // of each kind in one cluster
 	objectGrowth []int         // objects of one kind
 }
@@ -68,6 +69,7 @@ var (
 		rest:         30 * time.Second,
 		outages:      []time.Duration{5 * time.Second, 20 * time.Second},
 		patience:     5 * time.Minute,
+		rates:        []float64{5, 500},
 		kindObjects:  2000,
 		objectGrowth: []int{1000, 3000, 10000, 30000},
 	}
@@ -88,6 +90,7 @@ var (
 		rest:         time.Second,
 		outages:      []time.Duration{time.Second},
 		patience:     time.Minute,
+		rates:        []float64{20},
 		kindObjects:  200,
 		objectGrowth: []int{200, 500},
 	}

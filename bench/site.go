@@ -103,6 +103,7 @@ func (p plan) steps(s *site) []step {
 		{"read", s.withPods(p.read)},
 		{"kinds", s.on(s.kinds)},
 		{"objects", s.on(s.objectGrowth)},
+		{"events", p.events},
 		{"fleet", p.fleet},
 		{"peers", p.peers},
 		{"growth", p.growing},

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -117,6 +118,18 @@ func (s *subject) ResourceVersion(_ context.Context, m measure.Mark) (string, er
 		return "", errors.New("not found")
 	}
 	return r.ResourceVersion, nil
+}
+
+// Listen implements measure.Listener.
+func (s *subject) Listen(_ context.Context, k measure.Kind, handle func(string)) error {
+	for _, c := range s.caches {
+		c.OnEvent(func(_ watch.EventType, u *unstructured.Unstructured) {
+			if u.GetKind() == k.Kind {
+				handle(u.GetResourceVersion())
+			}
+		})
+	}
+	return nil
 }
 
 // Stop implements measure.Subject.

@@ -31,7 +31,7 @@ type Open func(ctx context.Context, clusters []Cluster) (Subject, error)
 
 // Task is what is measured.
 type Task struct {
-	// Work is WorkKind or WorkFleet.
+	// Work is WorkKind, WorkFleet or WorkEvents.
 	Work    string
 	Subject string
 	// Clusters are the clusters, unless Control is set.
@@ -50,14 +50,17 @@ type Task struct {
 	// Outages are the lengths of the outages. Without any, the fleet is not
 	// disturbed at all, as with a number of clusters that shows growth.
 	Outages []time.Duration
+	// Rates are how many objects change per second, for WorkEvents.
+	Rates []float64
 	// Patience bounds the wait for anything.
 	Patience time.Duration
 }
 
 // Names of works.
 const (
-	WorkKind  = "kind"
-	WorkFleet = "fleet"
+	WorkKind   = "kind"
+	WorkFleet  = "fleet"
+	WorkEvents = "events"
 )
 
 // Figures are the results of a measurement, by name.
@@ -85,6 +88,8 @@ func (t Task) Run(ctx context.Context, open func(name string) (Open, error)) (Fi
 	switch t.Work {
 	case WorkKind:
 		return t.kind(ctx, o)
+	case WorkEvents:
+		return t.events(ctx, o)
 	case WorkFleet:
 		r := fleetRun{Task: t, control: Control{URL: t.Control}, figures: Figures{}}
 		return r.figures, r.run(ctx, o)

@@ -42,6 +42,8 @@ type site struct {
 	client *http.Client
 	// change changes the objects that the fleet changes first, in its order.
 	change func()
+	// forget makes the server lose its history.
+	forget func() error
 }
 
 const few = 7
@@ -54,12 +56,17 @@ func configOf(c measure.Cluster) *rest.Config {
 	}
 }
 
-func newSite(t *testing.T, config *rest.Config, change func()) *site {
+func newSite(t *testing.T, config *rest.Config, change func(), forget func() error) *site {
 	t.Helper()
 	c, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
 	t.Cleanup(c.CloseIdleConnections)
-	return &site{config: config, client: c, change: change}
+	return &site{
+		config: config,
+		client: c,
+		change: change,
+		forget: forget,
+	}
 }
 
 func newFleet(t *testing.T, o fleetserver.Options) *fleetserver.Fleet {
@@ -80,7 +87,7 @@ func sites(t *testing.T) (real, ours *site) {
 		for range objects.Mix {
 			changed = append(changed, f.Change()...)
 		}
-	})
+	}, f.Forget)
 	cluster := testenv.Start(t, 1)[0]
 	// The objects of the first cluster of a fleet.
 	fill(t, cluster.Client(), objects.Generator{})
@@ -88,7 +95,7 @@ func sites(t *testing.T) (real, ours *site) {
 		for _, m := range changed {
 			touch(t, cluster.Client(), m)
 		}
-	})
+	}, func() error { return cluster.Restart(t.Context()) })
 
 	return real, ours
 }
@@ -360,7 +367,6 @@ func TestFleetStreamsAsARealAPIServer(t *testing.T) {
 	const (
 		stream = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=4"
 		resume = "?watch=true&allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion="
-		gone   = resume + "1"
 	)
 	none := func() {}
 	for _, c := range []struct {
@@ -374,7 +380,6 @@ func TestFleetStreamsAsARealAPIServer(t *testing.T) {
 		{"an idle watch", func(v string) string { return resume + v }, false, 0},
 		{"the history question", func(string) string { return stream + "&fieldSelector=metadata.name%3Dfleetcache-history" },
 			false, 1},
-		{"a history that is gone", func(string) string { return gone }, false, 1},
 		{"a version that is no number", func(string) string { return resume + "invalid" }, false, 1},
 		{"a streamed list of unknown age", func(string) string {
 			return "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&timeoutSeconds=4"
@@ -405,5 +410,23 @@ func TestFleetStreamsAsARealAPIServer(t *testing.T) {
 			require.Equal(t, frames[1], frames[0], "%s in %s", c.name, representation)
 			require.GreaterOrEqual(t, len(frames[0]), c.frames, c.name)
 		}
+	}
+}
+
+func TestAWatchOfAForgottenHistoryExpires(t *testing.T) {
+	real, ours := sites(t)
+	for _, s := range []*site{ours, real} {
+		s.change()
+		require.NoError(t, s.forget())
+	}
+	for _, representation := range []string{"JSON", "protobuf", "metadata", "metadata in protobuf"} {
+		var frames [2][]seen
+		for i, s := range []*site{ours, real} {
+			path := podPath + "?watch=true&allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion=1"
+			frames[i] = s.follow(t, path, accepts[representation], func() {})
+		}
+		require.Equal(t, frames[1], frames[0], representation)
+		require.Len(t, frames[0], 1)
+		require.Equal(t, string(metav1.StatusReasonExpired), frames[0][0].Reason)
 	}
 }

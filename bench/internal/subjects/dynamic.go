@@ -79,6 +79,26 @@ func (d *dynamicInformers) ResourceVersion(_ context.Context, m measure.Mark) (s
 	return metadata.GetResourceVersion(), nil
 }
 
+// Listen implements measure.Listener.
+func (d *dynamicInformers) Listen(_ context.Context, k measure.Kind, handle func(string)) error {
+	for _, f := range d.factories {
+		if err := listen(f.ForResource(gvrOf(k)).Informer(), handle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen adds a handler to an informer of client-go.
+func listen(informer cache.SharedIndexInformer, handle func(string)) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, o any) {
+		if m, err := meta.Accessor(o); err == nil {
+			handle(m.GetResourceVersion())
+		}
+	}})
+	return err
+}
+
 // Stop implements measure.Subject.
 func (d *dynamicInformers) Stop() error {
 	d.cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/fleetcache/fleetcache/bench/measure"
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // fleetcache is this project's ClusterCache.
@@ -93,6 +94,25 @@ func versionIn(ctx context.Context, r client.Reader, m measure.Mark) (string, er
 	o.SetGroupVersionKind(gvkOf(m.Kind))
 	err := r.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Name}, o)
 	return o.ResourceVersion, err
+}
+
+// Listen implements measure.Listener.
+func (f *fleetcache) Listen(_ context.Context, k measure.Kind, handle func(string)) error {
+	for _, w := range f.watches {
+		if w.GVK() != gvkOf(k) {
+			continue
+		}
+		_, err := w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {
+			if e.New != nil && !e.Initial {
+				handle(e.New.GetResourceVersion())
+			}
+		}))
+		if err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // Stop implements measure.Subject.

@@ -159,5 +159,19 @@ func (r *runtimeCaches) ResourceVersion(ctx context.Context, m measure.Mark) (st
 	return metadata.GetResourceVersion(), nil
 }
 
+// Listen implements measure.Listener.
+func (r *runtimeCaches) Listen(ctx context.Context, k measure.Kind, handle func(string)) error {
+	for _, c := range r.caches {
+		informer, err := r.informer(ctx, c, k)
+		if err != nil {
+			return err
+		}
+		if err := listen(informer, handle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Stop implements measure.Subject.
 func (r *runtimeCaches) Stop() error { return stopped(r.cancel, r.ended) }
