@@ -95,3 +95,31 @@ func fit(x, y []float64) line {
 
 	return l
 }
+
+// idleClusters measures what a cluster costs in which there is next to nothing:
+// one object of each kind.
+func (p plan) idleClusters(ctx context.Context, r *report) error {
+	p.fleetObjects = 1
+	for _, s := range p.fleetSubjects() {
+		f, err := p.fleetOf(ctx, s, p.peerClusters, false)
+		if err != nil && s != subjects.Fleetcache && ctx.Err() == nil {
+			r.note("idle cluster of 5 informers: heap and stack", s, err.Error())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		each := float64(p.peerClusters)
+		b := atMost(90_000.0 / kib)
+		if s != subjects.Fleetcache {
+			b = nil
+		}
+		r.add("idle cluster of 5 informers: heap and stack", s, (f["heap"]+f["stack"])/each/kib, "KiB", b)
+		r.add("idle cluster of 5 informers: heap", s, f["heap"]/each/kib, "KiB", nil)
+		r.add("idle cluster of 5 informers: stack", s, f["stack"]/each/kib, "KiB", nil)
+		r.add("idle cluster of 5 informers: goroutines", s, f["goroutines"]/each, "goroutines", nil)
+		r.add("idle cluster of 5 informers: share of a core at rest", s, f["rest/cpu"]/each*100, "%", nil)
+	}
+
+	return nil
+}

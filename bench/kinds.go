@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -30,10 +31,10 @@ import (
 type dataset struct {
 	name     string
 	replicas int // Pods that share labels and an owner
-	kinds    []objects.Kind
-	// most and cpu are what we hold ourselves to: bytes per object, and the
-	// ratio of our CPU time to that of typed informers.
-	most *bound
+	// kinds are those of the objects. Of a kind that occurs twice there are
+	// twice as many.
+	kinds []objects.Kind
+	most  *bound // for the bytes per object
 }
 
 var datasets = []dataset{
@@ -44,7 +45,7 @@ var datasets = []dataset{
 	{"Secrets of 3 KiB", 1, []objects.Kind{objects.Secrets}, nil},
 	{"TLS Secrets", 1, []objects.Kind{objects.TLSSecrets}, atMost(3900)},
 	{"a CRD's kind", 1, []objects.Kind{objects.Widgets}, nil},
-	{"mixed", 1, []objects.Kind{objects.Pods, objects.Deployments, objects.ConfigMaps, objects.Secrets}, atMost(1050)},
+	{"mixed", 1, []objects.Kind{objects.Pods, objects.Pods, objects.Deployments, objects.ConfigMaps, objects.Secrets}, atMost(1050)},
 }
 
 // datasets returns what is measured of the datasets.
@@ -130,13 +131,28 @@ func (d dataset) write(ctx context.Context, config *rest.Config, n int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
 	generator := objects.Generator{Replicas: d.replicas}
+	next := map[string]int{}
 	for _, k := range d.kinds {
-		for i := range n {
+		for range n {
+			i := next[k.Resource]
+			next[k.Resource]++
 			g.Go(func() error { return writeObject(ctx, c, k, k.New(generator, i)) })
 		}
 	}
 
 	return g.Wait()
+}
+
+// counts returns the kinds with the number of objects of each.
+func (d dataset) counts(n int) (kinds []measure.Kind, counts []int) {
+	for _, k := range d.kinds {
+		i := slices.Index(kinds, kindOf(k))
+		if i < 0 {
+			i, kinds, counts = len(kinds), append(kinds, kindOf(k)), append(counts, 0)
+		}
+		counts[i] += n
+	}
+	return kinds, counts
 }
 
 func writeObject(ctx context.Context, c dynamic.Interface, k objects.Kind, o client.Object) error {
@@ -194,10 +210,7 @@ func (d dataset) remove(ctx context.Context, config *rest.Config) error {
 }
 
 func (p plan) measureKinds(ctx context.Context, on server, d dataset, n int, r *report) error {
-	var kinds []measure.Kind
-	for _, k := range d.kinds {
-		kinds = append(kinds, kindOf(k))
-	}
+	kinds, counts := d.counts(n)
 	results := map[string]measure.Figures{}
 	for _, s := range p.fleetSubjects() {
 		f, err := watching(ctx, measure.Task{
@@ -206,7 +219,7 @@ func (p plan) measureKinds(ctx context.Context, on server, d dataset, n int, r *
 			Clusters: []measure.Cluster{clusterOf(on)},
 			First:    first,
 			Kinds:    kinds,
-			Objects:  n,
+			Counts:   counts,
 		})
 		if err != nil && s != subjects.Fleetcache && ctx.Err() == nil {
 			r.note(d.name+": live heap per object", s, err.Error())
@@ -290,7 +303,7 @@ func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
 				Clusters: []measure.Cluster{clusterOf(on)},
 				First:    first,
 				Kinds:    []measure.Kind{kindOf(objects.Pods)},
-				Objects:  n,
+				Counts:   []int{n},
 			})
 			if err != nil {
 				return err

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -91,6 +92,8 @@ func parse(args []string) (config, error) {
 	}
 	if *clusters > 0 {
 		c.plan.clusters = *clusters
+		c.plan.growth = slices.Clone(c.plan.growth)
+		c.plan.growth[len(c.plan.growth)-1] = *clusters
 	}
 	if *peers > 0 {
 		c.plan.peerClusters = *peers

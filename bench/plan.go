@@ -63,7 +63,7 @@ var (
 
 		clusters:     1000,
 		peerClusters: 20,
-		growth:       []int{10, 50, 200, 500},
+		growth:       []int{10, 50, 200, 1000},
 		peerGrowth:   []int{5, 10, 30},
 		fleetObjects: 100,
 		rest:         30 * time.Second,

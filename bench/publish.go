@@ -220,17 +220,37 @@ func (g *group) add(name string, x row) {
 	}
 }
 
+// manyColumns is from how many subjects on a table has a line for each.
+const manyColumns = 9
+
+// symbol is how long the symbol of a unit is, at most. Other units are words,
+// which the name of a line may have already.
+const symbol = 3
+
+// label returns the name of a line with its unit.
+func label(name, unit string) string {
+	if unit == "" || len(unit) > symbol && strings.Contains(strings.ToLower(name), unit) {
+		return name
+	}
+	return name + ", " + unit
+}
+
 // markdown writes a table with a column for each subject, and the reasons why
 // values are missing below it.
 func (g *group) markdown(b *strings.Builder) {
-	fmt.Fprintf(b, "\n### %s\n\n| |", strings.ToUpper(g.name[:1])+g.name[1:])
+	fmt.Fprintf(b, "\n### %s\n\n", strings.ToUpper(g.name[:1])+g.name[1:])
+	if len(g.subjects) >= manyColumns {
+		g.list(b)
+		return
+	}
+	b.WriteString("| |")
 	for _, s := range g.subjects {
 		fmt.Fprintf(b, " %s |", s)
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(g.subjects)) + "\n")
 	var notes []string
 	for _, c := range g.lines {
-		fmt.Fprintf(b, "| %s, %s |", c.name, c.unit)
+		fmt.Fprintf(b, "| %s |", label(c.name, c.unit))
 		for _, s := range g.subjects {
 			x, ok := c.rows[s]
 			if x.Note != "" {
@@ -242,6 +262,18 @@ func (g *group) markdown(b *strings.Builder) {
 	}
 	for _, n := range notes {
 		b.WriteString("\n" + n + "\n")
+	}
+}
+
+// list writes a line for each subject.
+func (g *group) list(b *strings.Builder) {
+	b.WriteString("| | |\n| --- | ---: |\n")
+	for _, c := range g.lines {
+		for _, s := range g.subjects {
+			if x, ok := c.rows[s]; ok {
+				fmt.Fprintf(b, "| %s | %s %s |\n", s, x.cell(true), c.unit)
+			}
+		}
 	}
 }
 
@@ -287,11 +319,11 @@ func (p publication) short() string {
 		if !found {
 			continue
 		}
-		values := "| " + line.name
+		values := ""
 		for i, c := range columns {
 			x, ok := p.row(work, c.subject)
 			if i == 0 {
-				values += ", " + x.Unit + " |"
+				values = "| " + label(line.name, x.Unit) + " |"
 			}
 			x.OK = nil
 			values += " " + x.cell(ok) + " |"

@@ -104,6 +104,7 @@ func (p plan) steps(s *site) []step {
 		{"kinds", s.on(s.kinds)},
 		{"objects", s.on(s.objectGrowth)},
 		{"events", p.events},
+		{"empty", p.idleClusters},
 		{"fleet", p.fleet},
 		{"peers", p.peers},
 		{"growth", p.growing},

@@ -42,8 +42,10 @@ type Task struct {
 	// in a cluster is not charged to the kinds that are measured.
 	First Kind
 	Kinds []Kind
-	// Objects is the number of objects per kind and cluster.
+	// Objects is the number of objects per kind and cluster. For WorkKind,
+	// Counts has the number for each of Kinds instead.
 	Objects int
+	Counts  []int
 	// Rest is how long the fleet is observed at rest, and how long with
 	// changes.
 	Rest time.Duration
@@ -125,13 +127,13 @@ func (t Task) kind(ctx context.Context, open Open) (Figures, error) {
 	}
 	after := Settle()
 	n := 0
-	for _, k := range t.Kinds {
+	for i, k := range t.Kinds {
 		have, err := s.Count(ctx, k)
 		if err != nil {
 			return nil, err
 		}
-		if have < t.Objects || have > t.Objects+foreign {
-			return nil, fmt.Errorf("%d objects of %s instead of %d", have, k.Kind, t.Objects)
+		if have < t.Counts[i] || have > t.Counts[i]+foreign {
+			return nil, fmt.Errorf("%d objects of %s instead of %d", have, k.Kind, t.Counts[i])
 		}
 		n += have
 	}

@@ -39,7 +39,12 @@ func (t *table) watch(w http.ResponseWriter, r *http.Request, which selection) e
 	}
 	from, given, err := versionOf(q)
 	if err != nil {
-		return err
+		// kube-apiserver does not take it for the client's mistake here.
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusInternalServerError,
+			Message: err.Error(),
+		}}
 	}
 	s := &stream{
 		table:     t,
