@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/bench/internal/fleetserver"
 	"github.com/fleetcache/fleetcache/bench/internal/subjects"
+	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
 // Works of growth, which the plots show.
@@ -96,12 +97,20 @@ func fit(x, y []float64) line {
 	return l
 }
 
+// idleFleets is how much larger the larger of two fleets is.
+const idleFleets = 3
+
 // idleClusters measures what a cluster costs in which there is next to nothing:
-// one object of each kind.
+// one object of each kind. It is the difference between fleets of two sizes, so
+// that what a process needs for the first cluster does not count.
 func (p plan) idleClusters(ctx context.Context, r *report) error {
 	p.fleetObjects = 1
 	for _, s := range p.fleetSubjects() {
-		f, err := p.fleetOf(ctx, s, p.peerClusters, false)
+		small, err := p.fleetOf(ctx, s, p.peerClusters, false)
+		var large measure.Figures
+		if err == nil {
+			large, err = p.fleetOf(ctx, s, idleFleets*p.peerClusters, false)
+		}
 		if err != nil && s != subjects.Fleetcache && ctx.Err() == nil {
 			r.note("idle cluster of 5 informers: heap and stack", s, err.Error())
 			continue
@@ -109,16 +118,18 @@ func (p plan) idleClusters(ctx context.Context, r *report) error {
 		if err != nil {
 			return err
 		}
-		each := float64(p.peerClusters)
+		each := func(name string) float64 {
+			return (large[name] - small[name]) / float64((idleFleets-1)*p.peerClusters)
+		}
 		b := atMost(90_000.0 / kib)
 		if s != subjects.Fleetcache {
 			b = nil
 		}
-		r.add("idle cluster of 5 informers: heap and stack", s, (f["heap"]+f["stack"])/each/kib, "KiB", b)
-		r.add("idle cluster of 5 informers: heap", s, f["heap"]/each/kib, "KiB", nil)
-		r.add("idle cluster of 5 informers: stack", s, f["stack"]/each/kib, "KiB", nil)
-		r.add("idle cluster of 5 informers: goroutines", s, f["goroutines"]/each, "goroutines", nil)
-		r.add("idle cluster of 5 informers: share of a core at rest", s, f["rest/cpu"]/each*100, "%", nil)
+		r.add("idle cluster of 5 informers: heap and stack", s, (each("heap")+each("stack"))/kib, "KiB", b)
+		r.add("idle cluster of 5 informers: heap", s, each("heap")/kib, "KiB", nil)
+		r.add("idle cluster of 5 informers: stack", s, each("stack")/kib, "KiB", nil)
+		r.add("idle cluster of 5 informers: goroutines", s, each("goroutines"), "goroutines", nil)
+		r.add("idle cluster of 5 informers: share of a core at rest", s, each("rest/cpu")*100, "%", nil)
 	}
 
 	return nil

@@ -330,6 +330,7 @@ func (p publication) short() string {
 		}
 		b.WriteString(values + "\n")
 	}
+	fmt.Fprintf(&b, "\nFrom `%s`, %s.\n", p.Command, p.dates())
 
 	return b.String()
 }

@@ -103,7 +103,9 @@ func TestTheTableShowsWhatIsMissedAndWhatIsMissing(t *testing.T) {
 	require.Contains(t, text, "| goroutines per cluster | **7** (missed: <= 6) | 70 | – |")
 	require.Contains(t, text, "| live heap per object, B | **7** (missed: <= 6) | 70 | – |")
 	require.Contains(t, text, subjects.ClusterAPI+" did not get there: time-out.")
-	for line := range strings.Lines(published().short()) {
+	table, source, _ := strings.Cut(published().short(), "\n\n")
+	require.Contains(t, source, "2026-01-02")
+	for line := range strings.Lines(table) {
 		require.Equal(t, 6, strings.Count(line, "|"), line)
 	}
 	require.Contains(t, published().short(), "| Live heap per object, mixed kinds, B | 7 | 70 | – | – |")

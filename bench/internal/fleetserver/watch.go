@@ -76,8 +76,6 @@ func checkStream(q url.Values, streamed bool) error {
 	switch {
 	case streamed && match != string(metav1.ResourceVersionMatchNotOlderThan):
 		return forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-	case streamed && q.Get("allowWatchBookmarks") != "true":
-		return forbidden("sendInitialEvents", "sendInitialEvents requires allowWatchBookmarks")
 	case !streamed && match != "" && q.Get("sendInitialEvents") == "":
 		return forbidden("resourceVersionMatch",
 			"resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
@@ -118,7 +116,7 @@ func (s *stream) begin(from int64, resumes, streamed bool) error {
 	}
 
 	s.reached = rv
-	if streamed {
+	if streamed && s.bookmarks {
 		return s.bookmark(true)
 	}
 	return s.out.flush()
