@@ -116,7 +116,7 @@ func (s *stream) begin(from int64, resumes, streamed bool) error {
 	}
 
 	s.reached = rv
-	if streamed && s.bookmarks {
+	if s.bookmarks { // also after what is no streamed list, but begins with what there is
 		return s.bookmark(true)
 	}
 	return s.out.flush()
