@@ -31,8 +31,8 @@ func (p plan) events(ctx context.Context, r *report) error {
 		}
 		for _, rate := range p.rates {
 			add := func(what, figure, unit string, times float64) {
-				r.add(fmt.Sprintf("events, %g per second: %s", rate, what), s, f[fmt.Sprintf("%s-%g", figure, rate)]*times,
-					unit, nil)
+				value := f[fmt.Sprintf("%s-%g", figure, rate)] * times
+				r.add(fmt.Sprintf("events, %g per second: %s", rate, what), s, value, unit, nil)
 			}
 			add("processor time per event, beyond a raw watch", "cpu", "µs", 1e6)
 			add("delay beyond a raw watch, median", "p50", "ms", 1e3)

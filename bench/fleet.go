@@ -50,8 +50,8 @@ func serveFleet(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	control := &http.Server{Handler: f.Control()} //nolint:gosec // its client is known
-	go func() { _ = control.Serve(l) }()          // ends below
+	control := &http.Server{Handler: f.Control()}
+	go func() { _ = control.Serve(l) }() // ends below
 	if _, err := fmt.Fprintf(out, "http://%s\n", l.Addr()); err != nil {
 		return err
 	}

@@ -45,7 +45,9 @@ var datasets = []dataset{
 	{"Secrets of 3 KiB", 1, []objects.Kind{objects.Secrets}, nil},
 	{"TLS Secrets", 1, []objects.Kind{objects.TLSSecrets}, atMost(3900)},
 	{"a CRD's kind", 1, []objects.Kind{objects.Widgets}, nil},
-	{"mixed", 1, []objects.Kind{objects.Pods, objects.Pods, objects.Deployments, objects.ConfigMaps, objects.Secrets}, atMost(1050)},
+	{"mixed", 1, []objects.Kind{
+		objects.Pods, objects.Pods, objects.Deployments, objects.ConfigMaps, objects.Secrets,
+	}, atMost(1050)},
 }
 
 // datasets returns what is measured of the datasets.
@@ -108,7 +110,8 @@ func (s *site) prepare(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	extensions := schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+	crds := extensions.WithResource("customresourcedefinitions")
 	_, err = c.Resource(crds).Create(ctx, objects.NewWidgetDefinition(), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

@@ -74,13 +74,16 @@ func parse(args []string) (config, error) {
 		"existing `directory` for pprof files and goroutine dumps of all measured processes")
 	flags.StringVar(&c.plan.only, "subject", "", "measure one `subject` only; ratios are left out")
 	flags.StringVar(&c.out, "out", "",
-		"`directory` that keeps results: a repeated run continues where the last one ended, and writes the tables there")
-	flags.StringVar(&c.docs, "docs", "", "`directory` of the documentation, in which tables and plots are replaced; needs -out")
+		"`directory` that keeps results and gets the tables: a repeated run continues where the last one ended")
+	flags.StringVar(&c.docs, "docs", "",
+		"`directory` of the documentation, in which tables and plots are replaced; needs -out")
 	rows := flags.String("rows", "",
 		"comma-separated `list` of the rows to measure, even if there are results; all that have none by default")
 	clusters := flags.Int("fleet", 0, "`number` of clusters of the fleet; 1000 by default, 20 with -short")
-	peers := flags.Int("peers", 0, "`number` of clusters of the fleet that all subjects watch; 20 by default, 3 with -short")
-	flags.IntVar(&c.plan.replicas, "replicas", objects.DefaultReplicas, "`number` of Pods that share labels and an owner")
+	peers := flags.Int("peers", 0,
+		"`number` of clusters of the fleet that all subjects watch; 20 by default, 3 with -short")
+	flags.IntVar(&c.plan.replicas, "replicas", objects.DefaultReplicas,
+		"`number` of Pods that share labels and an owner")
 	flags.Uint64Var(&c.plan.seed, "seed", 1, "`seed` of the objects of the fleet")
 	if err := flags.Parse(args); err != nil {
 		return c, err

@@ -53,7 +53,7 @@ func thisMachine() machine {
 
 // lineOf returns the value of a field of a file of /proc, or nothing.
 func lineOf(path, field string) string {
-	text, _ := os.ReadFile(path) //nolint:gosec // a constant
+	text, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, field); ok {
 			return strings.TrimSpace(strings.TrimLeft(rest, ":\t "))
@@ -75,7 +75,7 @@ func publish(dir, docs string, args []string, results []result) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // results are public
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	files := map[string][]byte{
@@ -86,7 +86,7 @@ func publish(dir, docs string, args []string, results []result) error {
 		goroutinePlot: p.plot("Goroutines against clusters", "goroutines", "goroutines"),
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil { //nolint:gosec // public
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func publish(dir, docs string, args []string, results []result) error {
 
 	for _, name := range []string{memoryPlot, goroutinePlot} {
 		path := filepath.Join(docs, "images", name)
-		if err := os.WriteFile(path, files[name], 0o644); err != nil { //nolint:gosec // public
+		if err := os.WriteFile(path, files[name], 0o644); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ const (
 
 // fillIn replaces what is between the markers of a page.
 func fillIn(path string, text []byte) error {
-	page, err := os.ReadFile(path) //nolint:gosec // a page of the documentation
+	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func fillIn(path string, text []byte) error {
 	}
 	page = slices.Concat(before, []byte(beginMarker+"\n"), text, []byte("\n"+endMarker), after)
 
-	return os.WriteFile(path, page, 0o644) //nolint:gosec // public
+	return os.WriteFile(path, page, 0o644)
 }
 
 // dates returns when the results were measured.

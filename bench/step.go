@@ -47,11 +47,11 @@ func (j journal) path(s step) string {
 // load returns the result of a step, or nil without one.
 func (j journal) load(s step) (*result, error) {
 	if j.dir == "" {
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil
 	}
 	text, err := os.ReadFile(j.path(s))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (j journal) load(s step) (*result, error) {
 		return nil, fmt.Errorf("%s: %w", j.path(s), err)
 	}
 	if r.Plan != j.plan {
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil
 	}
 	return &r, nil
 }
@@ -71,7 +71,7 @@ func (j journal) save(s step, r *result) error {
 	if j.dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(j.path(s)), 0o755); err != nil { //nolint:gosec // results are public
+	if err := os.MkdirAll(filepath.Dir(j.path(s)), 0o755); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
@@ -79,7 +79,7 @@ func (j journal) save(s step, r *result) error {
 		return err
 	}
 	next := j.path(s) + ".next"
-	if err := os.WriteFile(next, text, 0o644); err != nil { //nolint:gosec // results are public
+	if err := os.WriteFile(next, text, 0o644); err != nil {
 		return err
 	}
 	return os.Rename(next, j.path(s))

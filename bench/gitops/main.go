@@ -26,7 +26,8 @@ import (
 
 func main() {
 	klog.SetLogger(logr.Discard())
-	err := measure.Main(context.Background(), os.Stdin, os.Stdout, func(string) (measure.Open, error) { return open, nil })
+	named := func(string) (measure.Open, error) { return open, nil }
+	err := measure.Main(context.Background(), os.Stdin, os.Stdout, named)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -71,7 +72,9 @@ func open(_ context.Context, clusters []measure.Cluster) (measure.Subject, error
 		s.caches = append(s.caches, cache.NewClusterCache(config,
 			cache.SetLogr(logr.Discard()),
 			// Keeps the objects, as Argo CD does of those that it manages.
-			cache.SetPopulateResourceInfoHandler(func(*unstructured.Unstructured, bool) (any, bool) { return nil, true }),
+			cache.SetPopulateResourceInfoHandler(func(*unstructured.Unstructured, bool) (any, bool) {
+				return nil, true
+			}),
 		))
 	}
 
@@ -112,7 +115,8 @@ func (s *subject) Count(_ context.Context, k measure.Kind) (int, error) {
 // ResourceVersion implements measure.Subject.
 func (s *subject) ResourceVersion(_ context.Context, m measure.Mark) (string, error) {
 	key := kube.NewResourceKey(m.Kind.Group, m.Kind.Kind, m.Namespace, m.Name)
-	found := s.caches[m.Cluster].FindResources(m.Namespace, func(r *cache.Resource) bool { return r.ResourceKey() == key })
+	is := func(r *cache.Resource) bool { return r.ResourceKey() == key }
+	found := s.caches[m.Cluster].FindResources(m.Namespace, is)
 	r, ok := found[key]
 	if !ok {
 		return "", errors.New("not found")

@@ -138,7 +138,7 @@ func (r *fleetRun) sees(marks []Mark) func(context.Context) (bool, error) {
 			// Caches that are emptied for a while have no such object.
 			have, err := r.subject.ResourceVersion(ctx, marks[0])
 			if err != nil || have != marks[0].ResourceVersion {
-				return false, nil //nolint:nilerr // until reports what is missing
+				return false, nil // until reports what is missing
 			}
 			marks = marks[1:]
 		}

@@ -80,7 +80,7 @@ func newCluster(f *Fleet, block, i int) (*cluster, error) {
 		name:      clusterName(i),
 		address:   addressOf(block, i),
 		token:     "token-of-" + clusterName(i) + "-" + rand.Text(),
-		generator: objects.Generator{Seed: f.options.Seed<<20 + uint64(i), Replicas: f.options.Replicas}, //nolint:gosec // small
+		generator: objects.Generator{Seed: f.options.Seed<<20 + uint64(i), Replicas: f.options.Replicas},
 		rv:        firstVersion + int64(len(objects.Mix)*f.options.Objects),
 		oldest:    firstVersion,
 	}
@@ -140,7 +140,7 @@ func (c *cluster) up() error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{ //nolint:gosec // its clients are known
+	server := &http.Server{
 		Handler:   c,
 		TLSConfig: c.tls,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: streams},

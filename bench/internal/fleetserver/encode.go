@@ -194,7 +194,9 @@ func (f *frames) write(event watch.EventType, o runtime.Object) error {
 		return err
 	}
 	if !f.protobuf {
-		frame := append(append([]byte(`{"type":"`+string(event)+`","object":`), bytes.TrimSuffix(text, []byte("\n"))...), "}\n"...)
+		frame := []byte(`{"type":"` + string(event) + `","object":`)
+		frame = append(frame, bytes.TrimSuffix(text, []byte("\n"))...)
+		frame = append(frame, "}\n"...)
 		_, err = f.framer.Write(frame)
 		return err
 	}

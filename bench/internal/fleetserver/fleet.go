@@ -142,7 +142,7 @@ func (f *Fleet) Marks() []measure.Mark {
 		c := f.clusters[n*len(f.clusters)/marked]
 		t := c.tables[n%len(c.tables)]
 		if n%2 == 0 {
-			marks = append(marks, c.mark(t, rand.IntN(f.options.Objects))) //nolint:gosec // a sample
+			marks = append(marks, c.mark(t, rand.IntN(f.options.Objects)))
 		} else {
 			marks = append(marks, c.last(t))
 		}

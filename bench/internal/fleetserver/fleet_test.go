@@ -23,7 +23,8 @@ import (
 
 func TestClustersHaveIdentitiesOfTheirOwn(t *testing.T) {
 	f := newFleet(t, fleetserver.Options{Clusters: 3, Objects: 2})
-	hosts, tokens, uids, authorities := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	hosts, tokens := map[string]bool{}, map[string]bool{}
+	uids, authorities := map[string]bool{}, map[string]bool{}
 	all := f.Clusters()
 	for _, c := range all {
 		hosts[c.Host], tokens[c.Token], authorities[string(c.CA)] = true, true, true
@@ -37,7 +38,8 @@ func TestClustersHaveIdentitiesOfTheirOwn(t *testing.T) {
 
 	wrong := all[0]
 	wrong.Token = all[1].Token
-	require.Equal(t, http.StatusUnauthorized, newSite(t, configOf(wrong), nil, nil).look(t, podPath, accepts["JSON"]).Code)
+	refused := newSite(t, configOf(wrong), nil, nil).look(t, podPath, accepts["JSON"])
+	require.Equal(t, http.StatusUnauthorized, refused.Code)
 	wrong.CA = all[1].CA
 	resp, err := newSite(t, configOf(wrong), nil, nil).client.Get(wrong.Host + "/version")
 	if err == nil {
@@ -92,7 +94,7 @@ func TestRequestsAreCountedByWhatTheyAre(t *testing.T) {
 	s := newSite(t, configOf(f.Clusters()[0]), nil, nil)
 	const ended = "&timeoutSeconds=1&allowWatchBookmarks=true"
 	for _, path := range []string{podPath, podPath + "?limit=1", "/readyz", "/api/v1/namespaces/kube-system"} {
-		resp := s.open(t, t.Context(), path, accepts["JSON"])
+		resp := s.open(t, path, accepts["JSON"])
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 	}
 	for _, query := range []string{
@@ -179,8 +181,8 @@ func TestAFleetIsMeasured(t *testing.T) {
 	figures, err := fleetTask(t, f, subjects.Fleetcache).Run(t.Context(), subjects.Named)
 	require.NoError(t, err)
 	for _, name := range []string{
-		"rss", "heap", "goroutines", "connections", "sync/cpu", "sync/elapsed", "sync/peak", "churn/cpu", "churn/events",
-		"restart/elapsed", "outage-100ms/elapsed", "relist/elapsed", "relist/peak", "stop/elapsed",
+		"rss", "heap", "goroutines", "connections", "sync/cpu", "sync/elapsed", "sync/peak", "churn/cpu",
+		"churn/events", "restart/elapsed", "outage-100ms/elapsed", "relist/elapsed", "relist/peak", "stop/elapsed",
 	} {
 		require.Positive(t, figures[name], name)
 	}

@@ -81,7 +81,8 @@ func (t *table) page(
 		expired := at < c.oldest || len(t.after(at)) > 0
 		c.mu.Unlock()
 		if expired {
-			return nil, apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.")
+			return nil, apierrors.NewResourceExpired(
+				"The provided continue parameter is too old to display a consistent list result.")
 		}
 		meta.ResourceVersion = strconv.FormatInt(at, 10)
 		rv = at

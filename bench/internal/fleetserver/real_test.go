@@ -4,7 +4,6 @@
 package fleetserver_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -198,9 +197,9 @@ func look(out map[string]any) seen {
 	return s
 }
 
-func (s *site) open(t *testing.T, ctx context.Context, path, accept string) *http.Response {
+func (s *site) open(t *testing.T, path, accept string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+path, http.NoBody)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.config.Host+path, http.NoBody)
 	require.NoError(t, err)
 	req.Header.Set("Accept", accept)
 	resp, err := s.client.Do(req)
@@ -213,7 +212,7 @@ func (s *site) open(t *testing.T, ctx context.Context, path, accept string) *htt
 
 func (s *site) get(t *testing.T, path, accept string) (int, string, map[string]any) {
 	t.Helper()
-	resp := s.open(t, t.Context(), path, accept)
+	resp := s.open(t, path, accept)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	media := resp.Header.Get("Content-Type")
@@ -246,8 +245,8 @@ var accepts = map[string]string{
 	"metadata in protobuf": "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
 	"list in protobuf": "application/vnd.kubernetes.protobuf,application/json",
-	"metadata list in protobuf": "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
-		"application/json",
+	"metadata list in protobuf": "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;" +
+		"v=v1,application/json",
 }
 
 const (
@@ -325,7 +324,7 @@ func TestFleetHasTheObjectsThatARealAPIServerStores(t *testing.T) {
 // follow returns the frames of a watch until its end, without repetitions.
 func (s *site) follow(t *testing.T, path, accept string, began func()) []seen {
 	t.Helper()
-	resp := s.open(t, t.Context(), path, accept)
+	resp := s.open(t, path, accept)
 	media := resp.Header.Get("Content-Type")
 	if resp.StatusCode != http.StatusOK {
 		body, err := io.ReadAll(resp.Body)
@@ -365,7 +364,8 @@ func (s *site) follow(t *testing.T, path, accept string, began func()) []seen {
 func TestFleetStreamsAsARealAPIServer(t *testing.T) {
 	real, ours := sites(t)
 	const (
-		stream = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=4"
+		stream = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
+			"&timeoutSeconds=4"
 		resume = "?watch=true&allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion="
 	)
 	none := func() {}
@@ -378,8 +378,9 @@ func TestFleetStreamsAsARealAPIServer(t *testing.T) {
 		{"a streamed list with changes", func(string) string { return stream }, true, few + 3},
 		{"a resumed watch with changes", func(v string) string { return resume + v }, true, 2},
 		{"an idle watch", func(v string) string { return resume + v }, false, 0},
-		{"the history question", func(string) string { return stream + "&fieldSelector=metadata.name%3Dfleetcache-history" },
-			false, 1},
+		{"the history question", func(string) string {
+			return stream + "&fieldSelector=metadata.name%3Dfleetcache-history"
+		}, false, 1},
 		{"a version that is no number", func(string) string { return resume + "invalid" }, false, 1},
 		{"a streamed list of unknown age", func(string) string {
 			return "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&timeoutSeconds=4"
@@ -408,7 +409,9 @@ func TestFleetStreamsAsARealAPIServer(t *testing.T) {
 				if !c.changes {
 					// A real server sends no bookmark where nothing has
 					// happened since the watch began.
-					frames[i] = slices.DeleteFunc(frames[i], func(f seen) bool { return f.Type == "BOOKMARK" && !f.Final })
+					frames[i] = slices.DeleteFunc(frames[i], func(f seen) bool {
+						return f.Type == "BOOKMARK" && !f.Final
+					})
 				}
 			}
 			require.Equal(t, frames[1], frames[0], "%s in %s", c.name, representation)

@@ -111,7 +111,8 @@ func (c *cluster) route(u *url.URL) (*table, selection, error) {
 		}
 	}
 
-	return nil, which, apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", u.Path, 0, false)
+	return nil, which, apierrors.NewGenericServerResponse(
+		http.StatusNotFound, "get", schema.GroupResource{}, "", u.Path, 0, false)
 }
 
 func nameOf(selector string) (string, error) {

@@ -56,7 +56,7 @@ func (t *table) watch(w http.ResponseWriter, r *http.Request, which selection) e
 	defer cancel()
 	w.WriteHeader(http.StatusOK)
 	if err := s.begin(from, given && from > 0, streamed); err != nil {
-		return nil //nolint:nilerr // the client has left, or the stream has ended with an error
+		return nil // the client has left, or the stream has ended with an error
 	}
 	if !which.none {
 		t.cluster.fleet.counts.live.Add(1)
@@ -75,7 +75,8 @@ func checkStream(q url.Values, streamed bool) error {
 	}
 	switch {
 	case streamed && match != string(metav1.ResourceVersionMatchNotOlderThan):
-		return forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+		return forbidden("resourceVersionMatch",
+			"sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
 	case !streamed && match != "" && q.Get("sendInitialEvents") == "":
 		return forbidden("resourceVersionMatch",
 			"resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")

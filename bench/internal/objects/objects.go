@@ -64,7 +64,7 @@ func (g Generator) replicas() int {
 }
 
 func (g Generator) random(c class, i int) *rand.Rand {
-	return rand.New(rand.NewPCG(g.Seed*uint64(classes)+uint64(c), uint64(i))) //nolint:gosec // no secrets
+	return rand.New(rand.NewPCG(g.Seed*uint64(classes)+uint64(c), uint64(i)))
 }
 
 // Kind is a kind of objects that a Generator makes.

@@ -66,6 +66,16 @@ func (g Generator) Pod(i int) *corev1.Pod {
 			},
 		},
 	}
+	addContainers(p, name, token, shared, own)
+	run(p, own)
+	setDefaults(&p.Spec)
+	setAdmitted(p)
+
+	return p
+}
+
+// addContainers adds the two containers of an app's Pod, with their status.
+func addContainers(p *corev1.Pod, name, token string, shared, own *rand.Rand) {
 	for _, c := range [...]string{"app", sidecar} {
 		repository := "registry.example.com/" + p.Namespace + "/" + name + "-" + c
 		image := fmt.Sprintf("%s:v1.%d.%d", repository, shared.IntN(30), shared.IntN(10))
@@ -79,12 +89,6 @@ func (g Generator) Pod(i int) *corev1.Pod {
 			ContainerID: "containerd://" + hex(own, 64),
 		})
 	}
-
-	run(p, own)
-	setDefaults(&p.Spec)
-	setAdmitted(p)
-
-	return p
 }
 
 func container(name, image, app, token string) corev1.Container {

@@ -30,7 +30,7 @@ func (g Generator) Deployment(i int) *appsv1.Deployment {
 			},
 		},
 		Spec: appsv1.DeploymentSpec{
-			Replicas:                new(int32(g.replicas())), //nolint:gosec // small
+			Replicas:                new(int32(g.replicas())),
 			Selector:                &metav1.LabelSelector{MatchLabels: appLabels(name)},
 			Template:                g.podTemplate(i),
 			RevisionHistoryLimit:    new(int32(10)),
@@ -82,7 +82,7 @@ func (g Generator) ReplicaSet(i int) *appsv1.ReplicaSet {
 	hash := word(g.random(sharedByApp, i), 10)
 	labels := appLabels(name)
 	labels["pod-template-hash"] = hash
-	n := int32(g.replicas()) //nolint:gosec // small
+	n := int32(g.replicas())
 	r := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      name + "-" + hash,

@@ -110,7 +110,9 @@ func (r *runtimeCaches) Watch(ctx context.Context, kinds []measure.Kind) error {
 	return nil
 }
 
-func (r *runtimeCaches) informer(ctx context.Context, c cache.Cache, k measure.Kind) (toolscache.SharedIndexInformer, error) {
+func (r *runtimeCaches) informer(
+	ctx context.Context, c cache.Cache, k measure.Kind,
+) (toolscache.SharedIndexInformer, error) {
 	o, err := r.form(k)
 	if err != nil {
 		return nil, err
