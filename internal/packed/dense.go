@@ -16,11 +16,11 @@ import (
 // Everything is written in prefix codes, which the dictionary has made of its
 // samples. A literal's code depends on the sort of the byte before it, so that
 // a hexadecimal digit among others takes four bits, and one of base64 six. The
-// length of a match is written without minMatch-1; its offset as the difference
-// from the previous one, which is 0 or small where an object follows a sample
-// from one value that differs to the next. That, and prefix codes, are why this
-// is smaller than s2, or zstd, whose blocks have to bring codes of their own;
-// see BenchmarkEncode.
+// length of a match is written without minMatch-1; its offset, if the match is
+// in the dictionary, as the difference from that of the previous such match,
+// which is 0 or small where an object follows a sample from one value that
+// differs to the next. That, and prefix codes, are why this is smaller than s2,
+// or zstd, whose blocks have to bring codes of their own; see BenchmarkEncode.
 
 // Sorts of bytes.
 const (

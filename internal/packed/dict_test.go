@@ -40,7 +40,7 @@ func TestDictionaryThatDoesNotPayIsNotMade(t *testing.T) {
 	}
 	require.Equal(t, string(rune(codecJSON)), keep[0].body[:1], "what does not shrink stays as it is")
 	require.Zero(t, k.dict.newest.Load().gen, "the first dictionary has codes that suit the objects")
-	require.True(t, k.dict.all[1].Load() == nil, "a second one finds no more in them")
+	require.Nil(t, k.dict.all[1].Load(), "a second one finds no more in them")
 	require.True(t, k.dict.done.Load())
 }
 

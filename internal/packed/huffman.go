@@ -141,10 +141,12 @@ func (w *bitWriter) put(x uint64, n uint) {
 	}
 }
 
+// symbol writes the code of a symbol.
 func (w *bitWriter) symbol(c *code, symbol int) {
 	w.put(uint64(c.words[symbol]), uint(c.sizes[symbol]))
 }
 
+// number writes a number with symbols from base on.
 func (w *bitWriter) number(c *code, base int, n uint32) {
 	symbol, rest, size := splitNumber(n)
 	w.symbol(c, base+symbol)
@@ -199,11 +201,10 @@ func (r *bitReader) symbol(c *code) int {
 	return e.symbol()
 }
 
-// number reads a number; codeMax and 16 bits must be available.
-func (r *bitReader) number(c *code) int {
-	return r.rest(r.symbol(c))
-}
+// number reads a number; codeMax and 15 bits must be available.
+func (r *bitReader) number(c *code) int { return r.rest(r.symbol(c)) }
 
+// offset reads a number, and which half of the alphabet its symbol is in.
 func (r *bitReader) offset(c *code) (int, bool) {
 	symbol := r.symbol(c)
 	if symbol >= numbers {
@@ -212,6 +213,7 @@ func (r *bitReader) offset(c *code) (int, bool) {
 	return r.rest(symbol), false
 }
 
+// rest reads the remaining bits of a number.
 func (r *bitReader) rest(symbol int) int {
 	if symbol < 4 {
 		return symbol

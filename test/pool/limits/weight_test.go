@@ -65,7 +65,8 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 		"many owners": {60, func(i int) []byte {
 			owners := make([]string, 3000)
 			for n := range owners {
-				owners[n] = `{"apiVersion":"v1","kind":"K","name":"n","uid":"` + pooltest.Noise(i*len(owners)+n, 30) + `"}`
+				uid := pooltest.Noise(i*len(owners)+n, 30)
+				owners[n] = `{"apiVersion":"v1","kind":"K","name":"n","uid":"` + uid + `"}`
 			}
 			return pooltest.PodFrame(i, "ns", `,"ownerReferences":[`+strings.Join(owners, ",")+`]}}`)
 		}},
