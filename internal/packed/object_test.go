@@ -4,7 +4,6 @@
 package packed
 
 import (
-	"bytes"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
@@ -228,22 +226,6 @@ func TestSameContentIgnoresOnlyTheResourceVersion(t *testing.T) {
 	}
 }
 
-func TestMatchesLabelsAsAMapWould(t *testing.T) {
-	c := NewCodec()
-	k := c.Kind(podGVK)
-	for _, l := range []string{`null`, `{}`, `{"a":"b"}`, `{"a":"b","c":"","d\u0065":"f"}`, `{"a":"x","a":"b"}`,
-		`{"a":null}`} {
-		o := mustPack(t, c, k, []byte(`{"metadata":{"name":"n","labels":`+l+`}}`))
-		for _, s := range []string{``, `a`, `!a`, `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `c=`, `de=f`, `de,a`,
-			`zz`} {
-			sel, err := labels.Parse(s)
-			require.NoError(t, err)
-			require.Equal(t, sel.Matches(labels.Set(o.GetLabels())), o.MatchesLabels(sel), "%s on %s", s, l)
-		}
-		require.True(t, o.MatchesLabels(nil))
-	}
-}
-
 // TestHeaderIsReadWithoutTheBody: handlers and predicates read names, versions
 // and times of many objects.
 func TestHeaderIsReadWithoutTheBody(t *testing.T) {
@@ -263,80 +245,6 @@ func TestHeaderIsReadWithoutTheBody(t *testing.T) {
 	require.True(t, o.MayHave(Required(labels.SelectorFromSet(want.GetLabels()))))
 	require.ErrorIs(t, o.Into(&corev1.Pod{}), ErrCorrupt)
 	require.Panics(t, func() { o.DeepCopyObject() })
-}
-
-// TestLabelsAndOwnersAreReadFromTheBeginningOfTheBody: nothing behind them is
-// decoded, and a body in which even they are damaged is no object without
-// labels.
-func TestLabelsAndOwnersAreReadFromTheBeginningOfTheBody(t *testing.T) {
-	c := NewCodec()
-	k := c.Kind(podGVK)
-	var keep []*Object
-	for i := range samples + 1 {
-		keep = append(keep, mustPack(t, c, k, pods(i)))
-	}
-	o := keep[samples]
-	require.EqualValues(t, codecDense, o.body[0])
-	want := &unstructured.Unstructured{}
-	require.NoError(t, want.UnmarshalJSON(pods(samples)))
-	selector := labels.SelectorFromSet(want.GetLabels())
-
-	whole := o.body
-	for _, body := range []string{whole, whole[:len(whole)*3/4]} {
-		o.body = body
-		require.Equal(t, want.GetLabels(), o.GetLabels())
-		require.Equal(t, want.GetOwnerReferences(), o.GetOwnerReferences())
-		require.True(t, o.MatchesLabels(selector))
-	}
-	require.ErrorIs(t, o.Into(&corev1.Pod{}), ErrCorrupt)
-
-	_, block, ok := readHead([]byte(whole))
-	require.True(t, ok)
-	o.body = whole[:len(whole)-len(block)]
-	require.Panics(t, func() { o.GetLabels() })
-	require.Panics(t, func() { o.GetOwnerReferences() })
-	require.Panics(t, func() { o.MatchesLabels(selector) })
-	require.Panics(t, func() {
-		for range o.OwnerUIDs() {
-			require.Fail(t, "read from a damaged body")
-		}
-	})
-}
-
-// TestNamesOfEveryLengthComeBack: names lie behind the header, in its
-// allocation, or apart from it if they are too long.
-func TestNamesOfEveryLengthComeBack(t *testing.T) {
-	c := NewCodec()
-	k := c.Kind(configMapGVK)
-	for n := range 2*nameMax + 2 {
-		name := noise(uint64(n), n)
-		raw := fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"ns","uid":"u"}}`, name)
-		o := mustPack(t, c, k, raw)
-		require.Equal(t, name, o.GetName())
-		require.Equal(t, name, NameOf(o))
-		requireSameObject(t, raw, o)
-		other := bytes.Replace(raw, []byte(`"name":"`), []byte(`"name":"x`), 1)
-		require.False(t, o.SameContent(mustPack(t, c, k, other)))
-	}
-	require.Empty(t, NameOf(&Object{}))
-	require.Empty(t, new(Object).GetName())
-}
-
-// TestNamesKeepNoObjectAlive: users keep names, as keys of maps or in queues,
-// for longer than the object's state.
-func TestNamesKeepNoObjectAlive(t *testing.T) {
-	o := packPod(t)
-	var m metav1.PartialObjectMetadata
-	require.NoError(t, o.Into(&m))
-	names := []string{o.GetName(), m.Name, o.DeepCopyObject().(*unstructured.Unstructured).GetName()}
-	gone := make(chan struct{})
-	runtime.AddCleanup(o, func(ch chan struct{}) { close(ch) }, gone)
-	o = nil
-	runtime.GC()
-	runtime.GC()
-	<-gone
-	require.Equal(t, names[0], names[1])
-	require.Equal(t, names[0], names[2])
 }
 
 // TestSizeIsWhatTheHeapHolds compares sizes with the heap, for objects of very
@@ -403,40 +311,6 @@ func TestPodsCostLittle(t *testing.T) {
 		require.NotNil(t, k.dict.newest.Load())
 		require.Len(t, objects, n)
 		runtime.KeepAlive(raw)
-	}
-}
-
-// TestLabelsThatNoneHasAreFoundWithoutReadingAny: most objects that a selector
-// does not match are passed over by their digests, and none that it matches.
-func TestLabelsThatNoneHasAreFoundWithoutReadingAny(t *testing.T) {
-	c := NewCodec()
-	k := c.Kind(podGVK)
-	passed := 0
-	for i := range 100 {
-		o := mustPack(t, c, k, pods(i))
-		for key, value := range o.GetLabels() {
-			for _, sel := range []string{key + "=" + value, key, key + "!=x", key + " in (x," + value + ")", "!none"} {
-				parsed, err := labels.Parse(sel)
-				require.NoError(t, err)
-				require.True(t, o.MatchesLabels(parsed), sel)
-				require.True(t, o.MayHave(Required(parsed)), sel)
-			}
-		}
-		if o.MayHave(Required(labels.SelectorFromSet(labels.Set{"app": fmt.Sprint("none-", i)}))) {
-			passed++
-		}
-		require.True(t, o.MayHave(Required(nil)))
-	}
-	require.Less(t, passed, 25)
-}
-
-func TestOwnerUIDsCanBeLeftEarly(t *testing.T) {
-	c := NewCodec()
-	o := mustPack(t, c, c.Kind(podGVK),
-		[]byte(`{"metadata":{"name":"n","ownerReferences":[{"uid":"first"},{"uid":"second"}]}}`))
-	for uid := range o.OwnerUIDs() {
-		require.Equal(t, types.UID("first"), uid)
-		break
 	}
 }
 
