@@ -198,7 +198,9 @@ func TestOwnHTTP2AnswersAsNetHTTP(t *testing.T) {
 	for path := range answers {
 		paths = append(paths, path)
 	}
-	for _, status := range []int{200, 201, 204, 299, 300, 301, 304, 307, 400, 401, 403, 404, 409, 410, 429, 500, 503, 599, 799} {
+	for _, status := range []int{
+		200, 201, 204, 299, 300, 301, 304, 307, 400, 401, 403, 404, 409, 410, 429, 500, 503, 599, 799,
+	} {
 		paths = append(paths, "/"+strconv.Itoa(status))
 	}
 	paths = append(paths, "/request?watch=false&labelSelector=a%3Db,c!%3D+d", "/request%2Fb/../c?", "/%zz"[:1]+"é")

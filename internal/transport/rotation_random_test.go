@@ -245,19 +245,6 @@ func (r *rotations) use(random *rand.Rand, a accessed) {
 	r.inUse(revision)
 }
 
-// over probes over one connection of any age.
-func (r *rotations) over(ctx context.Context, path string) (Proof, error) {
-	var over net.Conn
-	ctx = WithConnCheck(ctx, func(_ context.Context, c net.Conn) error {
-		over = c
-		return nil
-	})
-	if proof, err := r.s.ProbeAside(ctx, path); err != nil {
-		return proof, err
-	}
-	return r.s.ProbeOver(ctx, r.path(""), over)
-}
-
 // inUse records that an access is in use.
 func (r *rotations) inUse(revision int) {
 	r.mu.Lock()
