@@ -175,7 +175,8 @@ func (p *pool) serveLocked() {
 		p.nextLocked(c, nil)
 	}
 
-	if p.waiters.Len() == 0 || !p.mayDialLocked() || p.t.over != nil || slices.ContainsFunc(p.conns, (*conn).promising) {
+	if p.waiters.Len() == 0 || !p.mayDialLocked() || p.t.over != nil ||
+		slices.ContainsFunc(p.conns, (*conn).promising) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
