@@ -51,6 +51,7 @@ func (p *prover) ask(q *question, want expectation) {
 	multiplexed := p.c.transport.Multiplexed()
 	p.mu.Lock()
 	over, anew := p.wayLocked(multiplexed)
+	fresh := p.pendingLocked() > 0
 	p.mu.seq++
 	number := p.mu.seq
 	p.mu.Unlock()
@@ -78,7 +79,7 @@ func (p *prover) ask(q *question, want expectation) {
 	if err == nil && p.mu.last.uid != want.view.UID {
 		err = ErrMoved // an attempt found another cluster meanwhile
 	}
-	fresh := p.unprovenLocked(q.over)
+	fresh = fresh || p.unprovenLocked(q.over) // the query made it
 	if err == nil {
 		p.provenLocked(number, sent, q.over, anew)
 	}
