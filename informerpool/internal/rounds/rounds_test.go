@@ -73,14 +73,14 @@ func run(t *testing.T, test func(t *testing.T, v *visited, r *rounds.Rounds[int]
 // at different times.
 func TestEachMemberIsVisitedOncePerInterval(t *testing.T) {
 	run(t, func(t *testing.T, v *visited, r *rounds.Rounds[int]) {
-		began, members := time.Now(), make([]rounds.Member[int], 500)
+		began, members := time.Now(), make([]rounds.Member[int], 100)
 		for i := range members {
 			members[i].Value = i
 			r.Join(&members[i])
 		}
 		busiest := 0
-		for range 3600 { // an hour
-			time.Sleep(time.Second)
+		for range 720 { // an hour
+			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			now := 0
 			for i := range members {
@@ -89,13 +89,13 @@ func TestEachMemberIsVisitedOncePerInterval(t *testing.T) {
 					last = began
 				}
 				require.Less(t, time.Since(last), interval)
-				if time.Since(last) < time.Second {
+				if time.Since(last) < 5*time.Second {
 					now++
 				}
 			}
 			busiest = max(busiest, now)
 		}
-		require.Less(t, busiest, 60, "the visits are not spread over the interval")
+		require.Less(t, busiest, 40, "the visits are not spread over the interval")
 		for i := range members {
 			require.LessOrEqual(t, v.count(i), int(time.Hour/(interval*3/4))+1)
 		}
@@ -105,14 +105,14 @@ func TestEachMemberIsVisitedOncePerInterval(t *testing.T) {
 // TestHazardVisitsHang: other members are visited in time.
 func TestHazardVisitsHang(t *testing.T) {
 	run(t, func(t *testing.T, v *visited, r *rounds.Rounds[int]) {
-		members := make([]rounds.Member[int], 400)
+		members := make([]rounds.Member[int], 100)
 		for i := range members {
-			members[i].Value = i - 200
+			members[i].Value = i - 50
 			r.Join(&members[i])
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		for i := range 200 {
+		for i := range 50 {
 			require.GreaterOrEqual(t, v.count(i), 20)
 			require.Equal(t, 1, v.count(-1-i), "a member is not visited twice at a time")
 		}
