@@ -154,20 +154,6 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	return keys
 }
 
-// Listed returns the clusters that the resolver listed last, with
-// Options.Discover, but for those that are gone since, sorted by namespace and
-// name. With Options.Sharding these are the clusters of all replicas;
-// [ClusterCache.Clusters] returns those that are known here. Without Discover,
-// and before the first list, it returns nil. It does no I/O.
-func (cc *ClusterCache) Listed() []client.ObjectKey {
-	keys := slices.DeleteFunc(cc.discovery.current(), func(key client.ObjectKey) bool {
-		c := cc.find(key)
-		return c != nil && c.conn.View().Phase == phase.Gone
-	})
-	slices.SortFunc(keys, clustername.Compare)
-	return keys
-}
-
 // find returns a cluster by its key, or nil.
 func (cc *ClusterCache) find(key client.ObjectKey) *cluster {
 	cc.clusters.mu.RLock()

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
@@ -49,6 +50,20 @@ func (cc *ClusterCache) Labels(cluster client.ObjectKey) (labels map[string]stri
 	}
 	labels = maps.Clone(c.conn.View().Labels)
 	return labels, labels != nil
+}
+
+// Listed returns the clusters that the resolver listed last, with
+// Options.Discover, but for those that are gone since, sorted by namespace and
+// name. With Options.Sharding these are the clusters of all replicas;
+// [ClusterCache.Clusters] returns those that are known here. Without Discover,
+// and before the first list, it returns nil. It does no I/O.
+func (cc *ClusterCache) Listed() []client.ObjectKey {
+	keys := slices.DeleteFunc(cc.discovery.current(), func(key client.ObjectKey) bool {
+		c := cc.find(key)
+		return c != nil && c.conn.View().Phase == phase.Gone
+	})
+	slices.SortFunc(keys, clustername.Compare)
+	return keys
 }
 
 // Statuses returns a snapshot of every cluster, including gone ones that are
