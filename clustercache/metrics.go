@@ -206,8 +206,8 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descClusters, descUp, descReason, descTwins, descStale, descConnects, descResets, descInformer, descUnsynced,
 		descUnmapped, descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists,
-		descWatches, descResumes, descRestores, descResyncs, descBuild, descOwners, descDeclared, descAudits, descShared,
-		descMoves,
+		descWatches, descResumes, descRestores, descResyncs, descBuild, descOwners, descDeclared, descAudits,
+		descShared, descMoves,
 	} {
 		out <- d
 	}

@@ -240,7 +240,8 @@ func TestLeavingTheLoopEndsTheQueries(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(began), "the first that hung")
 
 		require.PanicsWithValue(t, "left at c08", func() {
-			for item := range w.list() {
+			for item, err := range w.list() {
+				require.NoError(t, err)
 				panic("left at " + item.Cluster.Name)
 			}
 		})

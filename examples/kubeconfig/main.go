@@ -10,7 +10,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 
@@ -25,13 +24,14 @@ import (
 
 func main() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
-	if err := run(ctrl.SetupSignalHandler(), os.Stdout, os.Args[1:]...); err != nil {
+	show := func(e clustercache.ObjectEvent) { fmt.Println(e.Type, e.Object(), "in", e.Cluster.Name) }
+	if err := run(ctrl.SetupSignalHandler(), show, os.Args[1:]...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, files ...string) error {
+func run(ctx context.Context, show func(clustercache.ObjectEvent), files ...string) error {
 	clusters, err := resolver.Files(resolver.FileOptions{ID: resolver.ByContext}, files...)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func run(ctx context.Context, out io.Writer, files ...string) error {
 		return err
 	}
 	for e := range events { // until ctx ends
-		fmt.Fprintln(out, e.Type, e.Object(), "in", e.Cluster.Name)
+		show(e)
 	}
 	return <-ended
 }

@@ -4,9 +4,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"io"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -41,7 +41,7 @@ func TestMistypedPathIsLoggedAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfg")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, io.Discard, path) }()
+	go func() { ended <- run(ctx, func(clustercache.ObjectEvent) {}, path) }()
 
 	for line := range logged {
 		if strings.Contains(line, "Clusters cannot be listed") {
@@ -62,16 +62,16 @@ func TestObjectsOfAllContextsArePrinted(t *testing.T) {
 	require.NoError(t, clientcmd.WriteToFile(*config, file))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	read, write := io.Pipe()
+	shown := make(chan string, 1000)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, write, file)
-		_ = write.Close()
+		ended <- run(ctx, func(e clustercache.ObjectEvent) {
+			shown <- fmt.Sprint(e.Type, " ", e.Object(), " in ", e.Cluster.Name)
+		}, file)
 	}()
-	lines := bufio.NewScanner(read)
 	await := func(line string) {
-		for lines.Text() != line {
-			require.True(t, lines.Scan(), line)
+		for <-shown != line {
+			continue
 		}
 	}
 	for _, c := range clusters {
@@ -83,8 +83,5 @@ func TestObjectsOfAllContextsArePrinted(t *testing.T) {
 	}
 
 	cancel()
-	for lines.Scan() {
-		continue
-	}
 	require.NoError(t, <-ended)
 }

@@ -82,7 +82,10 @@ func (d *demonstration) run(ctx context.Context) error {
 		story.Chapter{Title: "Three replicas share the clusters", Tell: d.share},
 		story.Chapter{Title: "replica-1 is killed (SIGKILL)", Tell: d.killOne},
 		story.Chapter{Title: "replica-3 joins", Tell: d.join},
-		story.Chapter{Title: "replica-2 is stopped (SIGSTOP) for " + stopped.String() + ", and continued", Tell: d.stopOne},
+		story.Chapter{
+			Title: "replica-2 is stopped (SIGSTOP) for " + stopped.String() + ", and continued",
+			Tell:  d.stopOne,
+		},
 		story.Chapter{Title: "replica-0 is drained (SIGTERM)", Tell: d.drainOne},
 		story.Chapter{Title: "The hub is away for " + d.away.String(), Tell: d.loseHub},
 		story.Chapter{Title: "Judgement", Tell: d.judge},

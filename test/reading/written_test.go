@@ -257,7 +257,8 @@ func TestReadsAreNotHeldUpByWritesThatNeedNotBeShown(t *testing.T) {
 	}{
 		"dry runs": {write: func(t *testing.T, c client.Client) error {
 			require.NoError(t, c.Delete(t.Context(), configMap("one"), client.DryRunAll))
-			require.NoError(t, c.DeleteAllOf(t.Context(), configMap(""), client.InNamespace("default"), client.DryRunAll))
+			all := client.InNamespace("default")
+			require.NoError(t, c.DeleteAllOf(t.Context(), configMap(""), all, client.DryRunAll))
 			return c.Patch(t.Context(), configMap("one"), dataPatch, client.DryRunAll)
 		}},
 		"refused": {fails: true, write: func(t *testing.T, c client.Client) error {

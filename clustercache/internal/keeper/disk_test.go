@@ -150,11 +150,11 @@ func TestEvictedStateIsNotUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, disk := filled(10), newMemory()
 		first := start(t, s, disk, nil)
-		l := first.synced()
+		first.synced()
 		first.stop()
 		second := start(t, s, disk, nil)
 		defer second.stop()
-		l = second.synced()
+		l := second.synced()
 		require.Equal(t, int64(1), second.pool.Totals().Restores)
 		requests(s)
 		second.pool.Evict(pooltest.Everything.Cluster)
