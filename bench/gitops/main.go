@@ -83,7 +83,7 @@ func open(_ context.Context, clusters []measure.Cluster) (measure.Subject, error
 
 // Watch implements measure.Subject.
 func (s *subject) Watch(_ context.Context, added []measure.Kind) error {
-	s.kinds = append(s.kinds[:len(s.kinds):len(s.kinds)], added...)
+	s.kinds = append(slices.Clip(s.kinds), added...)
 	var g errgroup.Group
 	places := make(chan struct{}, connecting)
 	for _, c := range s.caches {

@@ -53,7 +53,7 @@ func (m *Managed) Add(g Generator, o client.Object) error {
 			APIVersion:  m.kind.GVK.GroupVersion().String(),
 			Time:        new(o.GetCreationTimestamp()),
 			FieldsType:  "FieldsV1",
-			FieldsV1:    &metav1.FieldsV1{Raw: []byte(replace.Replace(string(fields)))},
+			FieldsV1:    metav1.NewFieldsV1(replace.Replace(string(fields))),
 			Subresource: subresource,
 		}
 	}

@@ -77,7 +77,7 @@ func TestManagedFieldsAreThoseOfTheObject(t *testing.T) {
 		require.NoError(t, alone.Add(g, again))
 		require.Equal(t, o.GetManagedFields(), again.GetManagedFields(), "the template leaves no trace")
 		for _, entry := range o.GetManagedFields() {
-			require.True(t, json.Valid(entry.FieldsV1.Raw))
+			require.True(t, json.Valid(entry.FieldsV1.GetRawBytes()))
 		}
 	}
 }

@@ -203,7 +203,7 @@ func list(ctx context.Context, r client.Reader, k measure.Kind, opts ...client.L
 // Watch implements measure.Subject.
 func (c *clusterAPI) Watch(ctx context.Context, kinds []measure.Kind) error {
 	c.mu.Lock()
-	c.kinds = append(c.kinds[:len(c.kinds):len(c.kinds)], kinds...)
+	c.kinds = append(slices.Clip(c.kinds), kinds...)
 	c.mu.Unlock()
 
 	for _, key := range c.keys {

@@ -6,12 +6,31 @@ package story
 import (
 	"bytes"
 	"regexp"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+// shared is a buffer that is written and read by several goroutines.
+type shared struct {
+	mu   sync.Mutex // protects text
+	text bytes.Buffer
+}
+
+func (s *shared) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *shared) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
 
 func TestBarsReplaceEachOtherOnATerminalAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +54,7 @@ func TestBarsReplaceEachOtherOnATerminalAlone(t *testing.T) {
 
 func TestWorkIsMentionedOnlyAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var text bytes.Buffer
+		var text shared
 		p := NewPrinter(&text)
 		done := p.Working("building")
 		for range 4 {
