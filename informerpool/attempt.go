@@ -92,6 +92,7 @@ func (i *informer) forgetLocked() {
 	}
 	i.chargeLocked()
 	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.epoch, i.mu.doubt = false, false, "", "", "", nil
+	i.mu.dubious = false
 	i.published.listed.Store(nil)
 	i.mu.attach()
 	i.mu.setState(StateStarting)
@@ -192,5 +193,6 @@ func (i *informer) takeFinding() (found error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	found, i.mu.attempt.finding = i.mu.attempt.finding, nil
+	i.mu.dubious = i.mu.dubious || found != nil
 	return found
 }

@@ -354,6 +354,7 @@ func (i *informer) syncedLocked(rv string) {
 	i.chargeLocked()
 	first := !i.mu.synced
 	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.doubt = true, false, rv, "", nil
+	i.mu.dubious = false
 	i.mu.taken++
 	i.mu.attach()
 	i.mu.setState(StateSynced)

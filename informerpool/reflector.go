@@ -251,6 +251,7 @@ func (r *reflector) checkHistory(err error) error {
 	case errors.Is(err, ErrHistory):
 		r.at.resume, r.at.replace = "", true
 		r.backoff.Reset()
+		r.informer.doubtState() // before what is kept of it is dropped
 		r.rolledBack(err, r.informer.shows())
 	case errors.Is(err, ErrKind):
 		r.at.relist() // the rest of the response cannot be trusted either

@@ -144,9 +144,17 @@ func (p *Pool) Capture(key Key, since Mark) (Capture, bool) {
 // exactLocked reports whether the objects are those that the server had at
 // mu.rv, as far as is known.
 func (i *informer) exactLocked() bool {
-	return i.mu.synced && !i.mu.unserved && !i.mu.vague && i.mu.partial == "" &&
+	return i.mu.synced && !i.mu.unserved && !i.mu.vague && !i.mu.dubious && i.mu.partial == "" &&
 		i.mu.doubt == nil && i.mu.attempt.finding == nil &&
 		!i.mu.refused.In("") && ordering.Ordered(i.mu.rv)
+}
+
+// doubtState keeps the informer's state from being captured until the next
+// complete list.
+func (i *informer) doubtState() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.dubious = true
 }
 
 // restore continues the state that an earlier process has kept. It returns no

@@ -178,6 +178,7 @@ type position struct {
 	taken   int       // lists that were committed
 	listed  time.Time // when the last complete list was made
 	vague   bool      // the informer has followed a stream without a version
+	dubious bool      // something was found that only the next complete list settles
 }
 
 // Position returns the position of the lease's informer. Within one history it

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package keeper_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetcache/fleetcache/clustercache/persist"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
+)
+
+// TestDoubtedStateIsNotKeptAgain, while the server does not answer the list
+// that is to replace it: the list of another informer of the resource has shown
+// that its watches had dropped a change.
+func TestDoubtedStateIsNotKeptAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := filled(10), newMemory()
+		s.Put("other", "w", 1)
+		first := start(t, s, disk, nil)
+		l := pooltest.AcquireSynced(t, first.pool, pooltest.In("ns"))
+		pooltest.AcquireSynced(t, first.pool, pooltest.In("other"))
+		s.Deafly(func() {
+			s.Put("ns", "w1", 1000)
+			s.Put("other", "w", 1000)
+		})
+		s.SendBookmark()
+		time.Sleep(round)
+		require.Equal(t, 13, disk.count())
+		s.Set(func(s *pooltest.Server) {
+			s.Refuse = func(k informerpool.Key) error {
+				if k.Namespace == "ns" {
+					return apierrors.NewTooManyRequests("", 1)
+				}
+				return nil
+			}
+		})
+		s.Cut(apierrors.NewResourceExpired("too old"))
+		time.Sleep(10 * round)
+		require.Equal(t, 2, disk.count())
+		s.Set(func(s *pooltest.Server) { s.Refuse = nil })
+		time.Sleep(2 * round)
+		require.Equal(t, 13, disk.count(), "a list ends the doubt")
+		require.Equal(t, s.State(func(o pooltest.Object) bool { return o.Namespace == "ns" }), pooltest.Contents(t, l))
+		first.stop()
+	})
+}
+
+// TestStateThatIsOverIsNotKeptAgain, while the user's function is called with
+// that.
+func TestStateThatIsOverIsNotKeptAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := filled(10), newMemory()
+		first := start(t, s, disk, func(o *informerpool.Options, _ *persist.Options) {
+			o.OnRollback = func(informerpool.Key) { time.Sleep(3 * round) }
+		})
+		defer first.stop()
+		first.synced()
+		time.Sleep(round)
+		before := pooltest.NewServer()
+		before.Put("ns", "w1", 0)
+		s.Restore(before, 0)
+		s.Cut(nil)
+		time.Sleep(2 * round)
+		require.Zero(t, disk.count())
+	})
+}
