@@ -167,6 +167,9 @@ func (k *Keeper) readEntry(key, record []byte, now time.Time) error {
 	if err == nil {
 		err = k.settings.check(h, now)
 	}
+	if err == nil && !k.keeps(h.Key.Resource.GroupResource()) {
+		err = errSettings // a Secret, for example, is not left on the disk
+	}
 	if err != nil {
 		k.drop(of, h, err)
 		return nil

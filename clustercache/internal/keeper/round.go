@@ -116,6 +116,9 @@ func (k *Keeper) round(ctx context.Context, pool *informerpool.Pool, paced bool)
 		if !k.keeps(key.Resource.GroupResource()) {
 			continue
 		}
+		if err := k.heed(ctx, b); err != nil {
+			return err
+		}
 		if err := k.save(ctx, pool, key, b); err != nil {
 			return err
 		}
@@ -129,6 +132,22 @@ func (k *Keeper) round(ctx context.Context, pool *informerpool.Pool, paced bool)
 		return err
 	}
 
+	return k.deleteDropped()
+}
+
+// heed deletes, in the middle of a round, what is not used any more: a round
+// may take minutes, and a process that is killed within it would leave that to
+// the next one. The batch is written before, since it may have some of it.
+func (k *Keeper) heed(ctx context.Context, b *batch) error {
+	select {
+	case <-k.kick:
+	default:
+		return nil
+	}
+	if err := b.apply(ctx); err != nil {
+		k.wake()
+		return err
+	}
 	return k.deleteDropped()
 }
 

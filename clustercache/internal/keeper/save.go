@@ -106,14 +106,17 @@ func (k *Keeper) header(key informerpool.Key, c *informerpool.Capture, identity 
 }
 
 // sorted returns objects in the order of their records. The identifier of an
-// object's state includes all that decides what the record says.
+// object's state includes all that decides what the record says. That includes
+// the last list: a list may show other content under the version that is on
+// disk, for example through a new default in a definition.
 func (k *Keeper) sorted(objects []*informerpool.Object, h *header) []object {
 	out := make([]object, 0, len(objects))
+	listed := strconv.FormatInt(h.Listed.UnixNano(), 10)
 	for _, o := range objects {
 		out = append(out, object{
 			key: k.codec.objectID(o.GetNamespace(), o.GetName()),
 			state: k.codec.id("state", h.Cluster, h.Kind, h.Transform, strconv.FormatBool(h.DropManagedFields),
-				string(o.GetUID()), o.GetResourceVersion()),
+				listed, string(o.GetUID()), o.GetResourceVersion()),
 			object: o,
 		})
 	}
@@ -205,6 +208,7 @@ func (s *saving) part(ctx context.Context) error {
 	if !s.parted {
 		s.parted = true
 		s.keeper.forget(s.of)
+		s.room = 0 // forgotten bytes do not count as kept any more
 		s.batch.add(persist.Change{Bucket: headers, Key: s.of[:]})
 	}
 	return s.batch.apply(ctx)
