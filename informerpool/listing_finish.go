@@ -31,6 +31,9 @@ func (l *listing) finish(rv string) error {
 			l.contradict(proof)
 		}
 	}
+	if l.broken != nil && !l.listed.IsZero() {
+		return l.broken // a list decides which of the two is right; a snapshot cannot
+	}
 	l.over = true
 	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
 	r.listing, r.at.distrust = nil, nil

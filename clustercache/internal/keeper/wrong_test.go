@@ -71,3 +71,29 @@ func TestStateThatIsOverIsNotKeptAgain(t *testing.T) {
 		require.Zero(t, disk.count())
 	})
 }
+
+// TestStateThatAnotherInformerDisprovesIsNotUsed: the server was restored, and
+// has come further since. Its watch does not show that, and another informer of
+// the resource, which has listed, does.
+func TestStateThatAnotherInformerDisprovesIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := filled(5), newMemory()
+		first := start(t, s, disk, nil)
+		first.synced()
+		first.stop()
+		s.Set(func(s *pooltest.Server) { s.Version += 10 })
+		replace(s, "w1", func(o *pooltest.Object) { o.Value, o.Version = 1000, s.Version-5 })
+		s.Put("ns", "w2", 1000)
+
+		second := start(t, s, disk, nil)
+		defer second.stop()
+		narrow := pooltest.Everything
+		narrow.FieldSelector = "metadata.name=w1"
+		seen := pooltest.AcquireSynced(t, second.pool, narrow)
+		defer seen.ReleaseNow()
+		l := second.synced()
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+		require.Equal(t, int64(0), second.pool.Totals().Restores)
+		require.Equal(t, int64(0), second.pool.Totals().Rollbacks, "the server's history is the one that was shown")
+	})
+}
