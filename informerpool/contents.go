@@ -174,6 +174,9 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool)
 	if i.mu.listed = l.listed; l.listed.IsZero() {
 		i.mu.listed = time.Now()
 	}
+	if l.unproven {
+		i.mu.begunBy(l.listed)
+	}
 	i.published.listed.Store(&epoch)
 	for _, name := range found {
 		i.foundLocked(name)

@@ -357,6 +357,7 @@ func (r *reflector) pauses(s *stream, l *listing) (paused bool, err error) {
 	finished, result := make(chan struct{}), errUnreturned
 	timer := time.AfterFunc(restoredPause, func() {
 		defer close(finished)
+		l.unproven = true
 		result = r.finishRestored(l)
 	})
 	err = s.wait()

@@ -78,6 +78,20 @@ func (t *trust) attach() {
 	t.cause, t.lastErr = nil, nil
 }
 
+// begunBy puts the stream that continues a snapshot on trial. If it ends early,
+// the objects are no better than the list that the snapshot began with.
+func (t *trust) begunBy(listed time.Time) {
+	now := time.Now()
+	t.trial = &trial{
+		before: standing{
+			state:    StateDegraded,
+			since:    now,
+			detached: listed,
+		},
+		accepted: now,
+	}
+}
+
 // suspect records what a failed attempt reveals about the store.
 func (t *trust) suspect(err error) {
 	t.lastErr, t.cause = err, nil

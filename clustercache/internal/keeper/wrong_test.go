@@ -4,6 +4,7 @@
 package keeper_test
 
 import (
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,4 +97,30 @@ func TestStateThatAnotherInformerDisprovesIsNotUsed(t *testing.T) {
 		require.Equal(t, int64(0), second.pool.Totals().Restores)
 		require.Equal(t, int64(0), second.pool.Totals().Rollbacks, "the server's history is the one that was shown")
 	})
+}
+
+// TestStateIsNotTrustedAfterAStreamThatProvedNothing: the server accepted the
+// watch, and broke it before it came up to the current version.
+func TestStateIsNotTrustedAfterAStreamThatProvedNothing(t *testing.T) {
+	for after, trusted := range map[time.Duration]bool{time.Second: false, time.Minute: true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, disk := filled(5), newMemory()
+			first := start(t, s, disk, nil)
+			first.synced()
+			first.stop()
+			s.Set(func(s *pooltest.Server) { s.Version++ })
+			time.Sleep(time.Hour)
+
+			second := start(t, s, disk, nil)
+			defer second.stop()
+			l := second.synced()
+			require.Equal(t, int64(1), second.pool.Totals().Restores)
+			require.NoError(t, l.Trust(5*time.Minute))
+			time.Sleep(after)
+			s.FailWith(pooltest.ErrUnreachable)
+			s.Cut(io.ErrUnexpectedEOF)
+			time.Sleep(time.Second)
+			require.Equal(t, trusted, l.Trust(5*time.Minute) == nil, after)
+		})
+	}
 }
