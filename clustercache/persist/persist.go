@@ -72,8 +72,10 @@ type Options struct {
 	MaxListAge time.Duration
 	// FlushTimeout bounds the last round, when Start ends, which is delayed by
 	// as much. What the round does not come to remains as it was in the one
-	// before. A store that hangs is waited for a second longer. Defaults to
-	// 500 ms; negative means no last round.
+	// before, except for a state of which more than a MiB changes and whose
+	// last part is not written in time: nothing is left of it. A store that
+	// hangs is waited for a second longer. Defaults to 500 ms; negative means
+	// no last round.
 	FlushTimeout time.Duration
 	// Secrets includes Secrets (of the core group). Defaults to leaving them
 	// out. Without a Key they are stored as readable as the Store's file is.
