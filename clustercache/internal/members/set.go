@@ -16,10 +16,12 @@ type Config[C comparable, V any] struct {
 	// Acquire makes what is kept of a new member. It returns false if that
 	// cannot be made, and Look will be called again if it can.
 	Acquire func(c C) (V, bool)
-	// Entered is called once v can be found in the set.
+	// Entered is called once v can be found in the set. It must not close the
+	// set.
 	Entered func(c C, v V)
-	// Left ends v, which can no longer be found in the set. It is also called
-	// for a surplus one, which never could, while c may have another.
+	// Left ends v, which can no longer be found in the set. If Entered was
+	// called with v, it has returned by then. Left is also called for a surplus
+	// one, which could never be found, while c may have another.
 	Left func(c C, v V)
 }
 
@@ -31,15 +33,18 @@ type Set[C comparable, V any] struct {
 	mu struct {
 		sync.Mutex // nothing else is locked under it
 
-		all    map[C]V
-		closed bool
+		all      map[C]V
+		entering map[C]struct{} // Entered is being called: c stays until it returns
+		entered  *sync.Cond     // nothing is entering any more
+		closed   bool
 	}
 }
 
 // New returns an empty set.
 func New[C comparable, V any](config Config[C, V]) *Set[C, V] {
 	s := &Set[C, V]{config: config}
-	s.mu.all = map[C]V{}
+	s.mu.all, s.mu.entering = map[C]V{}, map[C]struct{}{}
+	s.mu.entered = sync.NewCond(&s.mu.Mutex)
 	return s
 }
 
@@ -73,7 +78,8 @@ func (s *Set[C, V]) Look(c C) {
 		wanted := s.config.Wanted(c)
 		s.mu.Lock()
 		v, has := s.mu.all[c]
-		done := s.mu.closed || has == wanted
+		_, entering := s.mu.entering[c] // the look that called Entered looks again
+		done := s.mu.closed || has == wanted || entering
 		if has && !done {
 			delete(s.mu.all, c)
 		}
@@ -101,24 +107,32 @@ func (s *Set[C, V]) enter(c C) bool {
 	_, has := s.mu.all[c]
 	surplus := has || s.mu.closed
 	if !surplus {
-		s.mu.all[c] = v
+		s.mu.all[c], s.mu.entering[c] = v, struct{}{}
 	}
 	s.mu.Unlock()
 
 	if surplus {
 		s.config.Left(c, v)
-	} else {
-		s.config.Entered(c, v)
+		return true
 	}
+	s.config.Entered(c, v)
+	s.mu.Lock()
+	if delete(s.mu.entering, c); len(s.mu.entering) == 0 {
+		s.mu.entered.Broadcast()
+	}
+	s.mu.Unlock()
 
 	return true
 }
 
-// Close ends all members, for good. A call of Look that is under way ends what
-// it has acquired by itself.
+// Close ends all members, for good. It waits for calls of Entered. A call of
+// Look that is under way ends by itself what it acquires from now on.
 func (s *Set[C, V]) Close() {
 	s.mu.Lock()
 	s.mu.closed = true
+	for len(s.mu.entering) > 0 {
+		s.mu.entered.Wait()
+	}
 	all := s.mu.all
 	s.mu.all = map[C]V{}
 	s.mu.Unlock()

@@ -23,11 +23,12 @@ type world struct {
 	wanted map[int]bool
 	next   int
 	live   map[int]int // by value: the thing that it was acquired for
+	inside map[int]int // by thing: the value that entered last, until it left
 	broken []string
 }
 
 func newWorld(pause func()) (*world, *members.Set[int, int]) {
-	w := &world{wanted: map[int]bool{}, live: map[int]int{}}
+	w := &world{wanted: map[int]bool{}, live: map[int]int{}, inside: map[int]int{}}
 	return w, members.New(members.Config[int, int]{
 		Wanted: func(c int) bool {
 			defer pause()
@@ -43,7 +44,16 @@ func newWorld(pause func()) (*world, *members.Set[int, int]) {
 			w.live[w.next] = c
 			return w.next, true
 		},
-		Entered: func(int, int) { pause() },
+		Entered: func(c, v int) {
+			defer pause()
+			pause()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if _, has := w.live[v]; !has {
+				w.broken = append(w.broken, "entered after it had left")
+			}
+			w.inside[c] = v
+		},
 		Left: func(c, v int) {
 			defer pause()
 			w.mu.Lock()
@@ -52,6 +62,9 @@ func newWorld(pause func()) (*world, *members.Set[int, int]) {
 				w.broken = append(w.broken, "ended twice")
 			}
 			delete(w.live, v)
+			if w.inside[c] == v {
+				delete(w.inside, c)
+			}
 		},
 	})
 }
@@ -114,11 +127,13 @@ func TestMembersAreThoseThatAreWantedHoweverLooksInterleave(t *testing.T) {
 			require.Empty(t, w.broken)
 			if closes {
 				require.Empty(t, w.held(), "seed %d", seed)
+				require.Empty(t, w.inside, "seed %d", seed)
 				require.Empty(t, set.All())
 				return
 			}
 			require.Equal(t, w.members(), w.held(), "seed %d", seed)
 			require.Equal(t, w.members(), slices.Sorted(maps.Keys(set.All())), "seed %d", seed)
+			require.Equal(t, set.All(), w.inside, "seed %d", seed)
 			for c := range 3 {
 				require.False(t, set.Due(c))
 			}
