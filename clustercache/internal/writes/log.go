@@ -247,3 +247,10 @@ func later(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
 }
+
+// reached reports whether a state of version at is that of version, or a later
+// one. Without an order it is not known, and so not the case.
+func reached(version, at string) bool {
+	order, err := resourceversion.CompareResourceVersion(at, version)
+	return err == nil && order >= 0
+}

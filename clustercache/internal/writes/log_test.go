@@ -157,6 +157,44 @@ func TestVersionsWithoutAnOrderAreRecognized(t *testing.T) {
 	})
 }
 
+// TestStateWithoutAnOrderShowsNoWrite has a cache whose server gives no version
+// to its lists, or one that cannot be compared: it may be before the write.
+func TestStateWithoutAnOrderShowsNoWrite(t *testing.T) {
+	for _, at := range []string{"", "opaque"} {
+		test(t, func(t *testing.T, l *Log, _ *informerpool.Epoch) {
+			l.wrote(Write{Key: key("a"), Version: "5"})
+			c := newCache(t, at)
+			require.True(t, behind(l, "a", c), "%q", at)
+			c.put("a", "uid", "4")
+			c.at = at
+			require.True(t, behind(l, "a", c), "%q", at)
+			c.put("a", "uid", "opaque")
+			c.at = at
+			require.True(t, behind(l, "a", c), "%q", at)
+			c.put("a", "uid", "5")
+			c.at = at
+			require.False(t, behind(l, "a", c), "%q", at)
+		})
+	}
+}
+
+// TestListWithoutAVersionEndsNothing has lists from which it cannot be known
+// what a cache has to show.
+func TestListWithoutAVersionEndsNothing(t *testing.T) {
+	for _, version := range []string{"", "opaque"} {
+		test(t, func(t *testing.T, l *Log, _ *informerpool.Epoch) {
+			l.wrote(Write{Key: client.ObjectKey{Namespace: "default"}})
+			time.Sleep(unknownFor - time.Second)
+			p := l.Of(pod, key("a"))
+			require.True(t, p.Unknown())
+			p.Listed(version)
+			require.True(t, l.Of(pod, key("a")).Unknown())
+			time.Sleep(2 * time.Second)
+			require.False(t, behind(l, "a", newCache(t, "9")), "the minute has not begun again")
+		})
+	}
+}
+
 // TestListEndsWhatIsUnknownOfAnExecutedWrite, but not of one that may be
 // executed later.
 func TestListEndsWhatIsUnknownOfAnExecutedWrite(t *testing.T) {

@@ -106,7 +106,7 @@ func (p *Pending) Behind(v View) bool {
 // missingIn reports whether a cache does not show an entry yet.
 func (e *entry) missingIn(v View, at informerpool.Position) bool {
 	unknown := time.Now().Before(e.unknown)
-	passed := e.version != "" && !e.opaque && !later(e.version, at.ResourceVersion)
+	passed := e.version != "" && !e.opaque && reached(e.version, at.ResourceVersion)
 	switch {
 	case e.key.Name == "":
 		return unknown || e.version != "" && !passed
@@ -125,7 +125,7 @@ func (e *entry) missingIn(v View, at informerpool.Position) bool {
 	case e.version == "" || e.opaque || passed:
 		return false
 	case o != nil:
-		return later(e.version, o.GetResourceVersion())
+		return !reached(e.version, o.GetResourceVersion())
 	}
 
 	return !e.labeled || !apierrors.IsNotFound(err) || v.MaySelect(e.key, e.labels)
@@ -142,7 +142,7 @@ func (p *Pending) Listed(version string) {
 		before := &p.entries[i]
 		e := l.entries[p.kind][before.key]
 		if e == nil || e.at != before.at || e.opaque || !e.executed || !time.Now().Before(e.unknown) ||
-			later(version, version) || version == "" {
+			!reached(version, version) { // a version without an order
 			continue
 		}
 		e.unknown = time.Time{}
