@@ -42,6 +42,8 @@ func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
 	out.Header = req.Header.Clone()
 	out.Header.Set("Accept", onlyJSON(req.Header.Get("Accept")))
 	resp, err := a.next.RoundTrip(out)
+	call.unanswered = call.unanswered || err != nil || resp.StatusCode >= http.StatusInternalServerError ||
+		resp.StatusCode == http.StatusRequestTimeout
 	if err != nil {
 		return nil, err
 	}

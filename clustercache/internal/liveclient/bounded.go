@@ -45,6 +45,9 @@ func (l *bounded) do(ctx context.Context, answer *callState, call func(context.C
 	}
 	ctx = context.WithValue(klog.NewContext(ctx, logr.Discard()), callKey{}, answer)
 	err := l.from.follow(ctx, call)
+	if to, asked := ctx.Value(unansweredKey{}).(*bool); asked && answer.unanswered {
+		*to = true
+	}
 	if err == nil {
 		return nil
 	}

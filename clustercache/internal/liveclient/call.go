@@ -39,9 +39,10 @@ type callState struct {
 	list    *items // nil: one object is expected
 	item    int    // the largest object of a list in JSON, if larger than usual
 
-	answered bool
-	failed   error    // why the answer was refused
-	identity identity // of an answer that is not decoded
+	answered   bool
+	unanswered bool     // a try may have been executed, or may be later
+	failed     error    // why the answer was refused
+	identity   identity // of an answer that is not decoded
 }
 
 // callKey is the context key of a request's call.

@@ -36,7 +36,7 @@ func (n *named) recorded(ctx context.Context, obj, answer any, m manner, call fu
 	}
 	w := writes.Write{GVK: kindSent(obj, n.Scheme()), Key: keyOf(obj)}
 	ended := n.hooks.Writes.Begin()
-	err := call(ctx)
+	err := call(context.WithValue(ctx, unansweredKey{}, &w.Unknown))
 	if w.Key.Name == "" {
 		w.Key = keyOf(obj) // the server has chosen a name
 	}
@@ -44,7 +44,7 @@ func (n *named) recorded(ctx context.Context, obj, answer any, m manner, call fu
 	switch {
 	case err == nil:
 		shownBy(answer, &w)
-	case ineffective(err):
+	case !w.Unknown && ineffective(err):
 		return err
 	default:
 		w.Unknown = true
@@ -92,8 +92,13 @@ func shownBy(answer any, w *writes.Write) {
 	}
 }
 
-// ineffective reports whether a failed write has certainly changed nothing, and
-// never will: the server refused it, or it was not sent.
+// unansweredKey is the context key of a bool to set if a try was left without
+// an answer: client-go tries a write again where a status with Retry-After asks
+// for that, and what the next try finds may be the work of the one before.
+type unansweredKey struct{}
+
+// ineffective reports whether a failed try of a write has certainly changed
+// nothing, and never will: the server refused it, or it was not sent.
 func ineffective(err error) bool {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		code := status.Status().Code
@@ -122,9 +127,10 @@ func (n *named) deletes(
 	w := writes.Write{GVK: kindSent(obj, n.Scheme()), Key: keyOf(obj)}
 	var answered identity
 	ended := n.hooks.Writes.Begin()
+	ctx = context.WithValue(ctx, unansweredKey{}, &w.Unknown)
 	err := call(context.WithValue(ctx, identityKey{}, &answered))
 	switch {
-	case err != nil && ineffective(err):
+	case err != nil && !w.Unknown && ineffective(err):
 		return err
 	case err != nil:
 		w.Unknown = true
@@ -147,11 +153,14 @@ func (n *named) deletesAll(
 	if len(o.DryRun) > 0 {
 		return call(ctx)
 	}
+	w := writes.Write{GVK: gvk, Key: client.ObjectKey{Namespace: o.Namespace}}
 	ended := n.hooks.Writes.Begin()
-	err := call(ctx)
-	if err == nil || !ineffective(err) {
-		ended(writes.Write{GVK: gvk, Key: client.ObjectKey{Namespace: o.Namespace}, Unknown: err != nil})
+	err := call(context.WithValue(ctx, unansweredKey{}, &w.Unknown))
+	if err != nil && !w.Unknown && ineffective(err) {
+		return err
 	}
+	w.Unknown = w.Unknown || err != nil
+	ended(w)
 
 	return err
 }
