@@ -111,7 +111,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		if err == nil {
 			nameKinds(list, gvk)
 			c.wants.SeenAll(gvk, list)
-			if o.written != nil && lo.Continue == "" {
+			if o.written != nil && lo.Continue == "" && (lo.Raw == nil || lo.Raw.ResourceVersion == "") {
 				o.written.Listed(list.GetResourceVersion())
 			}
 		}

@@ -6,14 +6,39 @@ package reading_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// TestListOfAnEarlierStateEndsNothing: what DeleteAllOf has deleted is still in
+// a list of a version that the caller asks for.
+func TestListOfAnEarlierStateEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLate(t, patience)
+		before := strconv.Itoa(l.api.Version())
+		require.NoError(t, l.c.DeleteAllOf(t.Context(), configMap(""), client.InNamespace("default"),
+			client.MatchingLabels{"app": "x"}))
+		earlier := &corev1.ConfigMapList{}
+		require.NoError(t, l.c.List(t.Context(), earlier, client.InNamespace("default"),
+			&client.ListOptions{Raw: &metav1.ListOptions{
+				ResourceVersion:      before,
+				ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+			}}))
+		require.Equal(t, before, earlier.ResourceVersion)
+
+		shown, cached := states(t, l.c)
+		require.NotContains(t, shown, "ConfigMap one")
+		require.False(t, cached)
+	})
+}
 
 // TestHazardRetriedWriteIsRefusedBecauseItWasExecuted: a gateway loses the
 // answer to a write and asks for another try, which the API server refuses.
