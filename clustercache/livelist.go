@@ -128,7 +128,7 @@ func (s *liveSelection) read(
 		FieldSelector: rest,
 		Namespace:     lo.Namespace,
 		Limit:         livePage,
-		Raw:           lo.Raw,
+		Raw:           lo.Raw.DeepCopy(), // the client writes the page into it, and others may use it
 	}
 	for seen := 0; ; {
 		before := s.version

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -125,6 +126,16 @@ func TestReadBeforeTheClustersAreKnownIsNotComplete(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, lines(fleet.List(t.Context(), cc, &corev1.ConfigMap{}, &total)))
 		require.True(t, total.Complete())
+	})
+}
+
+// TestQueriesShareNoOptions: client.ListOptions keeps the page that it asks for
+// next in Raw.
+func TestQueriesShareNoOptions(t *testing.T) {
+	inFleet(t, 3, clustercachetest.Options{}, func(t *testing.T, w *world) {
+		raw := &metav1.ListOptions{}
+		require.Len(t, lines(w.list(&client.ListOptions{Raw: raw})), 6)
+		require.Equal(t, &metav1.ListOptions{}, raw)
 	})
 }
 
