@@ -110,5 +110,14 @@ func (r *read) unlisted() error {
 	if r.options.Clusters != nil {
 		return nil
 	}
-	return r.cc.ReadyzCheck()(nil)
+	if err := r.cc.ReadyzCheck()(nil); err != nil {
+		return err
+	}
+
+	select {
+	case <-r.cc.Started():
+		return nil
+	default: // with Options.LeaderOnly, a replica is ready before that
+		return clustercache.ErrNotStarted
+	}
 }

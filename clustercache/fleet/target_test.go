@@ -129,6 +129,30 @@ func TestReadBeforeTheClustersAreKnownIsNotComplete(t *testing.T) {
 	})
 }
 
+// TestReadOfAReplicaThatDoesNotLeadIsNotComplete: the replica is ready, but
+// knows no clusters.
+func TestReadOfAReplicaThatDoesNotLeadIsNotComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := fleettest.Silent(fleettest.NewDirectory())
+		o.Discover, o.LeaderOnly = true, true
+		cc, err := clustercache.New(o)
+		require.NoError(t, err)
+		require.NoError(t, cc.ReadyzCheck()(nil))
+		var total fleet.Total
+		n := 0
+		for _, err := range fleet.List(t.Context(), cc, &corev1.ConfigMap{}, &total) {
+			n++
+			require.ErrorIs(t, err, clustercache.ErrNotStarted)
+		}
+		require.Equal(t, 1, n)
+		require.False(t, total.Complete())
+		fleettest.Run(t, cc)
+		synctest.Wait()
+		require.Empty(t, lines(fleet.List(t.Context(), cc, &corev1.ConfigMap{}, &total)))
+		require.True(t, total.Complete())
+	})
+}
+
 // TestQueriesShareNoOptions: client.ListOptions keeps the page that it asks for
 // next in Raw.
 func TestQueriesShareNoOptions(t *testing.T) {
