@@ -80,6 +80,25 @@ func TestHazardDiscoveryLagsBehindADefinition(t *testing.T) {
 	}
 }
 
+// TestHazardDefinitionsAreCutOffWhileDiscoveryLags: what the watch has reported
+// before its end counts.
+func TestHazardDefinitionsAreCutOffWhileDiscoveryLags(t *testing.T) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
+	) {
+		calls, watches := declareGadgets(t, c, cc)
+		calls.take(time.Hour)
+		heal := c.Fail(clustercachetest.Status(http.StatusServiceUnavailable), discoveries)
+		require.NoError(t, c.Client().Create(t.Context(), gadgetDefinition()))
+		time.Sleep(300 * time.Millisecond)
+		c.Reset()
+		time.Sleep(4 * time.Second)
+		heal()
+		calls.take(time.Second)
+		require.True(t, watches.last("Gadget").Synced)
+	})
+}
+
 // TestDefinitionsAreWatchedWhileKindsAreMissing, and not otherwise. Changes of
 // other groups cause no query of discovery.
 func TestDefinitionsAreWatchedWhileKindsAreMissing(t *testing.T) {

@@ -71,6 +71,7 @@ func (s *stream) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	all := ctx // of all streams: what this one reports is looked for after its end, too
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(stall, func() { cancel(errStalled) })
@@ -94,7 +95,7 @@ func (s *stream) follow(ctx context.Context) error {
 		cancel(nil) // before Close, which would otherwise read the rest of the body to reuse the connection
 		_ = body.Close()
 	}()
-	s.watcher.changed(ctx, settled)
+	s.watcher.changed(all, settled)
 
 	frames := wire.NewFrameReader(body, wire.Limits{Object: maxBytes, Pass: true})
 	defer frames.Close()
@@ -108,7 +109,7 @@ func (s *stream) follow(ctx context.Context) error {
 		case frame.Type == wire.Error:
 			return errReported
 		case frame.Type != wire.Bookmark && s.concerns(frame):
-			s.watcher.changed(ctx, settle)
+			s.watcher.changed(all, settle)
 		}
 	}
 }

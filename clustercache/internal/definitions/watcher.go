@@ -173,7 +173,10 @@ func (w *Watcher) repeat(ctx context.Context) {
 		}
 		w.mu.Unlock()
 
-		if done || !timetable.Sleep(ctx, pause) {
+		if done {
+			return // another one may have begun by now
+		}
+		if !timetable.Sleep(ctx, pause) {
 			w.mu.Lock()
 			w.mu.until = time.Time{}
 			w.mu.Unlock()
