@@ -109,20 +109,26 @@ func (d *declared) consider(c *cluster) {
 		return
 	}
 	d.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+		answered := c.answered() // before the looks, which then see the answer
 		for _, s := range followed {
 			s.Look(c)
 		}
-		d.decided(c)
+		if answered {
+			d.decided(c)
+		}
 	})
 }
 
-// decided records that the resolver has answered for a cluster, once it has. By
-// then the cluster is watched for each selector that selects it.
-func (d *declared) decided(c *cluster) {
+// answered reports whether the resolver has answered for the cluster.
+func (c *cluster) answered() bool {
 	v := c.conn.View()
-	if begins := v.Phase == phase.Pending || v.Phase == phase.Connecting; begins && v.Reason == "" && v.Labels == nil {
-		return
-	}
+	begins := v.Phase == phase.Pending || v.Phase == phase.Connecting
+	return !begins || v.Reason != "" || v.Labels != nil
+}
+
+// decided records that the resolver has answered for a cluster. By then the
+// cluster is watched for each selector that selects it.
+func (d *declared) decided(c *cluster) {
 	d.mu.Lock()
 	_, was := d.mu.undecided[c]
 	delete(d.mu.undecided, c)
