@@ -211,11 +211,12 @@ func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 }
 
 // ReadyzCheck returns a check for the manager's AddReadyzCheck. It fails until
-// Start was called (Options.LeaderOnly apart) and, with Options.Discover, the resolver has listed the
-// clusters once; and with [ErrClosed] after Start has ended. It does not depend
-// on whether remote clusters can be reached: a dead one must not take the
-// operator of the others out of service. See [ClusterCache.Status] and the
-// metrics for those. It does not block.
+// Start was called and, with Options.Discover, the resolver has listed the
+// clusters once; and with [ErrClosed] after Start has ended. With
+// Options.LeaderOnly it succeeds before Start, when no cluster is known yet. It
+// does not depend on whether remote clusters can be reached: a dead one must
+// not take the operator of the others out of service. See [ClusterCache.Status]
+// and the metrics for those. It does not block.
 func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 	return func(*http.Request) error {
 		switch {
