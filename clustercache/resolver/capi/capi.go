@@ -19,6 +19,9 @@
 package capi
 
 import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,8 +51,10 @@ type Options struct {
 // Clusters resolves the cluster namespace/name by the Cluster object of that
 // key, and the Secret name-kubeconfig of the same namespace. One watch follows
 // the objects, and one the Secrets that have the label
-// cluster.x-k8s.io/cluster-name, as Cluster API writes them. The operator needs
-// the right to list and watch both. The errors are those of the options.
+// cluster.x-k8s.io/cluster-name, as Cluster API writes them. A Secret whose
+// label has the name of another cluster does not count: some providers write
+// a-user-kubeconfig for the users of cluster a. The operator needs the right to
+// list and watch both. The errors are those of the options.
 func Clusters(hub client.WithWatch, o Options) (*resolver.HubResolver, error) {
 	if o.Version == "" {
 		o.Version = "v1beta2"
@@ -70,9 +75,30 @@ func Clusters(hub client.WithWatch, o Options) (*resolver.HubResolver, error) {
 			if !o.Ready(cluster) {
 				return resolver.SecretReference{}, resolver.ErrNotReady
 			}
-			return resolver.SecretReference{Name: cluster.GetName() + secretSuffix, Key: secretKey}, nil
+			return resolver.SecretReference{Name: cluster.GetName() + secretSuffix}, nil
+		},
+		Decode: func(cluster *unstructured.Unstructured, secret *corev1.Secret) (resolver.Access, error) {
+			return access(cluster, secret, o.HubOptions)
 		},
 	})
+}
+
+// access makes the access of a cluster from its Secret.
+func access(
+	cluster *unstructured.Unstructured, secret *corev1.Secret, o resolver.HubOptions,
+) (resolver.Access, error) {
+	if secret.Labels[nameLabel] != cluster.GetName() {
+		return resolver.Access{}, fmt.Errorf("%w: this one is another cluster's, by its label %s",
+			resolver.ErrSecretNotFound, nameLabel)
+	}
+	data, ok := secret.Data[secretKey]
+	if !ok {
+		return resolver.Access{}, fmt.Errorf("%w: %s", resolver.ErrKeyMissing, secretKey)
+	}
+
+	return resolver.Kubeconfig(data, resolver.KubeconfigOptions{Allow: o.Allow, MaxBytes: o.MaxBytes},
+		resolver.ObjectRef{Kind: cluster.GetKind(), Namespace: cluster.GetNamespace(), Name: cluster.GetName()},
+		resolver.ObjectRef{Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name})
 }
 
 // ControlPlaneInitialized reports whether a Cluster says that its control plane

@@ -96,6 +96,27 @@ func TestClusterObjectsDecideWhichClustersExist(t *testing.T) {
 	})
 }
 
+// TestHazardSecretOfAnotherClusterHasTheName: some providers write
+// a-user-kubeconfig for the users of cluster a, beside a cluster a-user.
+func TestHazardSecretOfAnotherClusterHasTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secret := resolvertest.ClusterAPISecret("team", "a-user", "of-a")
+		secret.Labels["cluster.x-k8s.io/cluster-name"] = "a"
+		hub := resolvertest.NewHub(secret, cluster("a-user", initialized(true)))
+		r, err := capi.Clusters(hub, capi.Options{})
+		require.NoError(t, err)
+		resolvertest.Notify(t, r)
+		synctest.Wait()
+		user := resolvertest.In("team", "a-user")
+		fails(t, r, user, resolver.ErrSecretNotFound)
+
+		secret.Labels["cluster.x-k8s.io/cluster-name"] = "a-user"
+		require.NoError(t, hub.Update(t.Context(), secret))
+		synctest.Wait()
+		require.Equal(t, "of-a", resolvertest.Token(t, r, user))
+	})
+}
+
 // TestOneWatchFollowsTheSecretsOfAllClusters: a thousand clusters cost the hub
 // two watches, not a thousand. A Secret without Cluster API's label, which any
 // author of Secrets may have made, is none.
