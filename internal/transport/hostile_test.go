@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -335,6 +336,25 @@ func TestPlainHTTPServerIsTold(t *testing.T) {
 	_, err := s.Probe(t.Context(), "/version")
 	requireClass(t, TLS, err)
 	require.NotContains(t, err.Error(), canary)
+}
+
+// TestHazardServerNegotiatesHTTP2AndSpeaksAnother: such a server, or a proxy in
+// front of one, is not dialed in a loop.
+func TestHazardServerNegotiatesHTTP2AndSpeaksAnother(t *testing.T) {
+	serve := servedWith(t, &tls.Config{NextProtos: []string{"h2"}}, newIdentity(
+		time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "api.example"))
+	var dials atomic.Int32
+	s := connect(t, Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials.Add(1)
+		return serve(ctx, network, address)
+	}}, &rest.Config{Host: "https://api.example", TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	for _, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=1"} {
+		dials.Store(0)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		requireClass(t, Unreachable, second(get(ctx, s, path)))
+		require.EqualValues(t, 1, dials.Load())
+	}
 }
 
 func TestUnreachableAndUnknownHosts(t *testing.T) {

@@ -232,11 +232,12 @@ func (m *mux) roundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// sendable reports whether a request that a mux failed with err can be sent
-// again: nothing of it was sent, because there is no HTTP/2, or its generation
-// was replaced, or it needs net/http.
-func sendable(req *http.Request, err error) bool {
-	return errors.Is(err, h2.ErrNotHTTP2) || errors.Is(err, h2.ErrRetired) || unsupported(req, err)
+// sendable reports whether a request that m failed with err can be sent again:
+// nothing of it was sent, because there is no HTTP/2, or its generation was
+// replaced, or it needs net/http. A server that negotiates HTTP/2, and then
+// answers in another protocol, would do so again.
+func (m *mux) sendable(req *http.Request, err error) bool {
+	return errors.Is(err, h2.ErrNotHTTP2) && m.plain.Load() || errors.Is(err, h2.ErrRetired) || unsupported(req, err)
 }
 
 // unsupported reports whether only net/http can send a request, such as one

@@ -77,7 +77,7 @@ func (t *Transport) dispatch(req *http.Request, enter entrance) (admission, *htt
 			return a, nil, t.failure(req, nil, err)
 		}
 		resp, err := t.exchange(next, a)
-		if a.transport == nil && sendable(next, err) {
+		if a.transport == nil && a.g.mux.sendable(next, err) {
 			if unsupported(next, err) {
 				enter = t.enter
 			}
@@ -149,7 +149,8 @@ func (t *Transport) enterBy(enter func(*generation) (admission, error)) (admissi
 
 // exchange sends req with its admission and returns the response unchanged. If
 // it fails, it releases the admission, and returns a *Error or, if nothing of
-// req was sent and there is another way, an error for which sendable is true.
+// req was sent and there is another way, an error for which mux.sendable is
+// true.
 func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, error) {
 	asked := time.Now()
 	resp, err := t.send(req, a)
@@ -162,7 +163,7 @@ func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, er
 		return resp, nil
 	}
 
-	if a.transport == nil && sendable(req, err) {
+	if a.transport == nil && a.g.mux.sendable(req, err) {
 		a.release()
 		return nil, err
 	}
