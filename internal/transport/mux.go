@@ -43,6 +43,29 @@ type spare struct {
 // that it has heard nothing on.
 const spareAge = time.Second
 
+// spareStreams keeps room on a connection for the query that proves it, and for
+// the one that confirms it: watches that take all other streams may be waiting
+// for their results.
+const spareStreams = 2
+
+// Unconfirmed is implemented by connections that Options.Dial returns and that
+// will be passed to ProbeOver. Where it returns true, room is kept for that. It
+// must not block.
+type Unconfirmed interface{ Unconfirmed() bool }
+
+// spareOn returns how many streams of a connection are kept for ProbeOver.
+func spareOn(over net.Conn) int {
+	if secure, ok := over.(*tls.Conn); ok {
+		over = secure.NetConn()
+	}
+	if c, ok := over.(*conn); ok {
+		if dialed, ok := c.Conn.(Unconfirmed); ok && dialed.Unconfirmed() {
+			return spareStreams
+		}
+	}
+	return 0
+}
+
 // newMux returns nil if it is switched off, or the config requires a feature
 // that only net/http has.
 func newMux(t *Transport, g *generation) *mux {
@@ -54,6 +77,7 @@ func newMux(t *Transport, g *generation) *mux {
 	m.transport = h2.New(h2.Options{
 		Dial:           m.dial,
 		Check:          m.check,
+		Spare:          spareOn,
 		PingAfter:      pingAfter,
 		PingTimeout:    pingTimeout,
 		IdleTimeout:    idleTimeout,

@@ -5,6 +5,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -129,6 +130,54 @@ func TestHazardProbeWaitsBehindThoseThatWaitForIt(t *testing.T) {
 	close(answered)
 	for range 30 {
 		require.NoError(t, <-results)
+	}
+}
+
+// unconfirmed is a connection that has to be asked itself.
+type unconfirmed struct{ net.Conn }
+
+func (*unconfirmed) Unconfirmed() bool { return true }
+
+// TestHazardFullConnectionCannotBeProbed: requests that take all streams of a
+// connection wait for what a probe over that connection shows.
+func TestHazardFullConnectionCannotBeProbed(t *testing.T) {
+	for _, streams := range []int{2, 3, 100} {
+		srv := serveLimited(t, streams, func(http.ResponseWriter, *http.Request) {})
+		dialed := make(chan net.Conn, 1000)
+		s := connect(t, Options{QPS: -1, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			k := &unconfirmed{c}
+			dialed <- k
+			return k, err
+		}}, srv.config("secret"))
+		var held atomic.Int32
+		answered := make(chan struct{})
+		ctx := WithConnCheck(t.Context(), func(context.Context, net.Conn) error {
+			held.Add(1)
+			<-answered
+			return nil
+		})
+		results := make(chan error, 200)
+		for range 200 {
+			go func() { results <- second(get(ctx, s, "/api/v1/pods")) }()
+		}
+		require.Eventually(t, func() bool { return held.Load() == 200 }, time.Minute, time.Millisecond)
+		var wrong []error
+		for range len(dialed) {
+			k := <-dialed
+			_, err := s.ProbeOver(WithConnCheck(t.Context(), func(_ context.Context, over net.Conn) error {
+				if over != k {
+					wrong = append(wrong, errGiveUp)
+				}
+				return nil
+			}), "/version", k)
+			wrong = append(wrong, err)
+		}
+		close(answered)
+		for range 200 {
+			require.NoError(t, <-results)
+		}
+		require.NoError(t, errors.Join(wrong...))
 	}
 }
 

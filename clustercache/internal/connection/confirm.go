@@ -7,6 +7,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
+
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // errMisled indicates that a connection leads to a different cluster than the
@@ -17,22 +20,34 @@ var errMisled = fmt.Errorf("%w: another cluster answers on the connection of the
 // watches use. The proof that let a watch begin preceded it, and may have come
 // over another connection, and one address can lead different connections to
 // different clusters. So each new connection is queried once itself after it
-// has answered a watch, before the results of its first watches are believed.
+// has answered a watch, before the results of its first watches are believed. A
+// query under way may have begun before the connection was made, so another one
+// follows it.
 func (p *prover) confirm(ctx context.Context, v *View) error {
 	if presumed(v.UID) {
 		return nil
 	}
+	began, err := p.confirmOnce(ctx, v)
+	if err == nil && !began {
+		_, err = p.confirmOnce(ctx, v)
+	}
+	return err
+}
+
+// confirmOnce waits for the query under way, or for a new one if there is none.
+// began reports that the query began after the call, or that none is needed.
+func (p *prover) confirmOnce(ctx context.Context, v *View) (began bool, err error) {
 	p.mu.Lock()
 	if len(p.mu.streams) == 0 {
 		p.mu.Unlock()
-		return nil
+		return true, nil
 	}
 	q := p.mu.confirming
-	if q == nil {
+	if began = q == nil; began {
 		q = &question{done: make(chan struct{})}
 		if !p.c.cfg.Spawn(func() { p.askStreams(q, v) }) {
 			p.mu.Unlock()
-			return ErrClosed
+			return began, ErrClosed
 		}
 		p.mu.confirming = q
 	}
@@ -41,14 +56,16 @@ func (p *prover) confirm(ctx context.Context, v *View) error {
 
 	select {
 	case <-q.done:
-		return q.err
+		return began, q.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return began, context.Cause(ctx)
 	}
 }
 
-// askStreams sends the identity query over the connection of watches. Without
-// an answer there is no verdict, and the next watch repeats the query.
+// askStreams sends the identity query over the connections of watches. Without
+// an answer there is no verdict, and the next watch repeats the query. The
+// transport keeps room for the query, unless the server allows one stream per
+// connection only: then another connection may answer, which is judged instead.
 func (p *prover) askStreams(q *question, v *View) {
 	ctx, cancel := context.WithTimeout(p.c.cfg.Context, p.c.cfg.ProbeTimeout)
 	defer cancel()
@@ -57,13 +74,17 @@ func (p *prover) askStreams(q *question, v *View) {
 	p.mu.Unlock()
 
 	for k := range asked {
-		uid, err := p.c.askUID(ctx, p.overOne(k))
+		var over net.Conn
+		check := func(_ context.Context, c net.Conn) error { over = c; return nil }
+		uid, err := p.c.askUID(transport.WithConnCheck(ctx, check), p.overOne(k))
 		if err == nil && uid != v.UID {
 			// Only that connection is blamed, until a proof shows more: where an
 			// address leads to different clusters by turns, a verdict on the
 			// cluster would start a new epoch each time.
 			q.err = errMisled
-			_ = k.Close()
+			if over != nil {
+				_ = over.Close()
+			}
 		}
 		if err != nil {
 			delete(asked, k)
@@ -73,6 +94,7 @@ func (p *prover) askStreams(q *question, v *View) {
 	p.mu.Lock()
 	for k := range asked {
 		delete(p.mu.streams, k)
+		k.confirmed.Store(true)
 	}
 	p.mu.confirming = nil
 	close(q.done)

@@ -5,6 +5,7 @@ package connection
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,4 +30,31 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 
 	p.mu.failing = time.Now().Add(-time.Minute)
 	require.Nil(t, p.verdictLocked(ErrMoved))
+}
+
+// TestHazardConnectionIsMadeWhileAnotherIsConfirmed: the query under way does
+// not reach it, so the first watch on it waits for another query.
+func TestHazardConnectionIsMadeWhileAnotherIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spawned := 0
+		c := &Connection{cfg: &Config{Spawn: func(func()) bool { spawned++; return false }}}
+		c.prover.init(c)
+		p := &c.prover
+		v := &View{Server: Server{UID: "a"}}
+		under := &question{done: make(chan struct{})}
+		p.mu.confirming = under
+		p.mu.streams[&provenConn{p: p}] = struct{}{}
+		result := make(chan error, 2)
+		go func() { result <- p.confirm(t.Context(), v) }()
+		synctest.Wait()
+
+		p.mu.Lock()
+		p.mu.confirming = nil
+		close(under.done)
+		p.mu.Unlock()
+		require.ErrorIs(t, <-result, ErrClosed)
+		require.Equal(t, 1, spawned)
+		clear(p.mu.streams)
+		require.NoError(t, p.confirm(t.Context(), v))
+	})
 }

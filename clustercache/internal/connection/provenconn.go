@@ -27,7 +27,12 @@ type provenConn struct {
 	adopted *atomic.Bool // the access it belongs to is in use
 	asking  bool         // made for a query, which decides whether it stays open
 	shared  bool         // GET requests and watches share it
+
+	confirmed atomic.Bool // queried itself after it answered a watch
 }
+
+// Unconfirmed implements transport.Unconfirmed.
+func (c *provenConn) Unconfirmed() bool { return !c.confirmed.Load() }
 
 // Close implements net.Conn.
 func (c *provenConn) Close() error {

@@ -33,7 +33,7 @@ func Parked(t *Transport) (data, memory int) {
 // stream's context has ended in between.
 func Hold(t *Transport) (start func(ended error) error) {
 	c := t.conns()[0]
-	if !c.reserve() {
+	if !c.reserve(false) {
 		panic("no room")
 	}
 	return func(ended error) error {

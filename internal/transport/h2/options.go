@@ -28,6 +28,12 @@ type Options struct {
 	// connection is taken meanwhile. Default: none.
 	Check func(ctx context.Context, over net.Conn) error
 
+	// Spare returns how many of the streams that the server allows on a
+	// connection, as returned by Dial, are kept for requests that prefer it (see
+	// Prefer). At least one stream is for all requests. Spare is called under a
+	// lock, and must not block. Default: none.
+	Spare func(over net.Conn) int
+
 	// PingAfter is how long a connection may be silent before it is pinged.
 	// Default 30 s.
 	PingAfter time.Duration

@@ -51,11 +51,16 @@ func (p *places) add(s *stream) {
 }
 
 // reserve reserves a place for a stream. It reports whether there was one.
-func (c *conn) reserve() bool {
+// preferred means that the request prefers c to other connections.
+func (c *conn) reserve(preferred bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	if !c.usableLocked() || c.mu.places.used()+int64(c.mu.alive.resets) >= c.mu.allowed.streams || c.mu.out.full() {
+	limit := c.commonLocked()
+	if preferred {
+		limit = c.mu.allowed.streams
+	}
+	if !c.usableLocked() || c.mu.places.used()+int64(c.mu.alive.resets) >= limit || c.mu.out.full() {
 		return false
 	}
 	c.mu.places.reserved++
@@ -69,7 +74,16 @@ func (c *conn) promising() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	return c.usableLocked() && (c.barredLocked() || c.mu.places.used() < c.mu.allowed.streams && !c.mu.out.full())
+	return c.usableLocked() && (c.barredLocked() || c.mu.places.used() < c.commonLocked() && !c.mu.out.full())
+}
+
+// commonLocked returns how many streams requests may use that do not prefer c.
+func (c *conn) commonLocked() int64 {
+	allowed := c.mu.allowed.streams
+	if c.t.opts.Spare == nil {
+		return allowed
+	}
+	return max(min(allowed, 1), allowed-int64(c.t.opts.Spare(c.nc)))
 }
 
 func (c *conn) usableLocked() bool {

@@ -47,8 +47,8 @@ type waiter struct {
 type preferenceKey struct{}
 
 // Prefer returns a context whose requests are sent over the connection for which
-// over returns true, if it has room for a stream, and otherwise over any. Where
-// requests have to wait, those of ctx are served first. over is called with what
+// over returns true, if it has room for a stream, Options.Spare included, and
+// otherwise over any. Where requests have to wait, those of ctx are served first. over is called with what
 // Options.Dial returned. It is called under a lock, and must do no more than
 // compare.
 func Prefer(ctx context.Context, over func(net.Conn) bool) context.Context {
@@ -92,7 +92,7 @@ func (t *Transport) reserve(addr string, prefer func(net.Conn) bool) (*conn, *po
 	}
 	if prefer != nil {
 		for _, c := range p.conns {
-			if prefer(c.nc) && c.reserve() {
+			if prefer(c.nc) && c.reserve(true) {
 				return c, nil, nil, nil
 			}
 		}
@@ -157,7 +157,7 @@ func (p *pool) mayDialLocked() bool {
 // roomLocked reserves a place on the first connection that has one.
 func (p *pool) roomLocked() *conn {
 	for _, c := range p.conns {
-		if c.reserve() {
+		if c.reserve(false) {
 			return c
 		}
 	}
