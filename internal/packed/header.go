@@ -33,7 +33,7 @@ var headers = [...]struct {
 	size int
 	make func() *Object
 }{
-	{96, newHeader[[96 - headerSize]byte]},
+	{96, func() *Object { return new(Object) }},
 	{112, newHeader[[112 - headerSize]byte]},
 	{128, newHeader[[128 - headerSize]byte]},
 	{144, newHeader[[144 - headerSize]byte]},
@@ -65,7 +65,8 @@ func newObject(k *Kind, name string) *Object {
 	o := headers[headerOf(len(name))].make()
 	o.kind = k
 	o.nameLen = uint8(len(name)) //nolint:gosec // at most nameMax
-	copy(unsafe.Slice(&o.name[0], len(name)), name)
+	o.name = &o.begin[0]
+	copy(unsafe.Slice(o.name, len(name)), name)
 
 	return o
 }
@@ -76,5 +77,5 @@ func NameOf(o *Object) string {
 	if o.rare != nil && o.rare.name != "" {
 		return o.rare.name
 	}
-	return unsafe.String(&o.name[0], o.nameLen)
+	return unsafe.String(o.name, o.nameLen)
 }

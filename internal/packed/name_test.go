@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -40,4 +42,19 @@ func TestPrintingNamesTheObjectAndShowsNoContent(t *testing.T) {
 	funcr.NewJSON(func(line string) { text.WriteString(line) }, funcr.Options{}).Info("seen", "object", o)
 	require.Equal(t, 5, bytes.Count(text.Bytes(), []byte(name)), text.String())
 	require.NotContains(t, text.String(), "hunter2")
+}
+
+// TestCopyOfAnObjectHasItsName: nothing keeps users from copying what a pointer
+// leads to, and the name is behind the original.
+func TestCopyOfAnObjectHasItsName(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	for _, n := range []int{1, 5, 6, 20, 60, 253, 300} {
+		name := strings.Repeat("n", n)
+		o := *mustPack(t, c, k, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":"`+
+			name+`","uid":"5d1c9a7e-6f0b-4f0e-9c53-0a2f5f6a1b11","resourceVersion":"7"}}`))
+		runtime.GC()
+		require.Equal(t, name, o.GetName())
+		require.Equal(t, name, NameOf(&o))
+	}
 }

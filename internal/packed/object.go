@@ -32,13 +32,13 @@ const (
 	hasManagedFields             // the body may contain managedFields
 )
 
-// Object is one packed object. It is immutable and safe for concurrent use. It
-// must not be copied: its name lies behind it, in the same allocation.
+// Object is one packed object. It is immutable and safe for concurrent use.
 type Object struct {
 	kind       *Kind
 	namespace  unique.Handle[string]
 	body       string
 	rare       *rare
+	name       *byte // behind the object, in its allocation, also in a copy
 	uid        [16]byte
 	version    uint64
 	labels     Labels // a digest
@@ -46,7 +46,7 @@ type Object struct {
 	generation uint32
 	flags      uint16
 	nameLen    uint8
-	name       [nameRoom]byte // its beginning
+	begin      [nameRoom]byte // where the name begins, except in a copy
 }
 
 // rare holds fields that few objects have, or have in an unusual form.

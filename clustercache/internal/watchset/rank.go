@@ -172,7 +172,7 @@ func (r Candidates) Listed(by Candidate, objects ...*informerpool.Object) {
 // those that may select it.
 func (r Candidates) Got(by Candidate, o *informerpool.Object) {
 	for _, c := range r {
-		if c.mayName(o.GetName()) {
+		if c.FieldSelector == "" || c.mayName(o.GetName()) { // GetName copies
 			c.saw(by, []*informerpool.Object{o})
 		}
 	}

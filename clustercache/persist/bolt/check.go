@@ -198,6 +198,11 @@ func elements(data []byte, keys span,
 		if i > 0 && bytes.Compare(last, key) >= 0 || !keys.contains(key) {
 			return errors.New("keys are not in order")
 		}
+		// bbolt finds the parent's element of a page by the page's first key. If
+		// they differed, the next write would add an element out of order.
+		if i == 0 && keys.from != nil && !bytes.Equal(key, keys.from) {
+			return errors.New("the first key is not the one that led here")
+		}
 		last = key
 		if err := f(i, elem, key, data[from+keySize:end]); err != nil {
 			return err

@@ -6,6 +6,7 @@ package rounds_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,16 +144,16 @@ func TestVisitWithoutAResultIsRepeatedSooner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
-		count := 0
-		r := rounds.New(ctx, interval, running.Go, func(int) bool { count++; return true })
+		var count atomic.Int32
+		r := rounds.New(ctx, interval, running.Go, func(int) bool { count.Add(1); return true })
 		r.Join(&rounds.Member[int]{})
 		time.Sleep(interval)
 		synctest.Wait()
-		before := count
+		before := count.Load()
 		time.Sleep(interval)
 		synctest.Wait()
-		require.GreaterOrEqual(t, count-before, 4)
-		require.LessOrEqual(t, count-before, 8)
+		require.GreaterOrEqual(t, count.Load()-before, int32(4))
+		require.LessOrEqual(t, count.Load()-before, int32(8))
 		r.Stop()
 		cancel()
 		running.Wait()
