@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
@@ -58,6 +59,25 @@ func TestKindIsServedWithinASecond(t *testing.T) {
 			require.Equal(t, one, calls.take(20*time.Minute), "it is not served any more")
 			require.Equal(t, "NotServed", watches.last("Gadget").Reason)
 		}
+	})
+}
+
+// TestKindThatIsNotServedIsLoggedOnce for each cluster, however many watch it.
+func TestKindThatIsNotServedIsLoggedOnce(t *testing.T) {
+	book := &fleettest.Logbook{}
+	options := clustercachetest.Options{Cache: clustercache.Options{Logger: book.Logger()}}
+	fleettest.WithFakeCluster(t, options, func(t *testing.T, _ *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
+	) {
+		fleettest.Declare(t, cc, fleettest.Owner("two"), clustercache.Target{
+			Cluster: c.Key(),
+			Kind:    clustercache.Kind(gadgets),
+			Options: []client.ListOption{client.InNamespace("default")},
+		})
+		declareGadgets(t, c, cc)
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, book.Count("Kind is not watched yet"))
+		require.Equal(t, 1, book.Count("no matches for kind"))
 	})
 }
 

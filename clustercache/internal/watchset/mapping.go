@@ -56,12 +56,17 @@ func (s *Set) mapAll() {
 		ctx, cancel := context.WithTimeout(s.config.Context, s.config.RequestTimeout)
 		m, err := s.config.Mapper.ResourceFor(ctx, gvk)
 		cancel()
+		changed := false
 		for _, w := range waiting {
 			if err == nil {
 				s.bind(w, m)
 			} else {
-				s.fail(w, err)
+				changed = s.fail(w, err) || changed
 			}
+		}
+		if changed {
+			s.config.Logger.Info("Kind is not watched yet",
+				"cluster", s.config.Name, "kind", KindName(gvk), "error", err.Error())
 		}
 	}
 
@@ -80,14 +85,19 @@ func (s *Set) mapAll() {
 	}
 }
 
-func (s *Set) fail(w *Want, err error) {
+// fail records why a want gets no lease. It reports whether it was another
+// reason before.
+func (s *Set) fail(w *Want, err error) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all[w.Selection] == w && (w.err == nil || w.err.Error() != err.Error()) {
+	changed = s.all[w.Selection] == w && (w.err == nil || w.err.Error() != err.Error())
+	if changed {
 		s.config.OnChanged(w.Selection, true)
 	}
 	w.err = err
 	w.broadcast()
+
+	return changed
 }
 
 // bind sets the lease of a want.
