@@ -23,6 +23,7 @@ import (
 )
 
 func main() {
+	// Without a logger, nothing says why a cluster is not connected.
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
 	show := func(e clustercache.ObjectEvent) { fmt.Println(e.Type, e.Object(), "in", e.Cluster.Name) }
 	if err := run(ctrl.SetupSignalHandler(), show, os.Args[1:]...); err != nil {
@@ -32,7 +33,8 @@ func main() {
 }
 
 func run(ctx context.Context, show func(clustercache.ObjectEvent), files ...string) error {
-	clusters, err := resolver.Files(resolver.FileOptions{ID: resolver.ByContext}, files...)
+	// Own: the files are yours, so that plugins which they name may run.
+	clusters, err := resolver.Files(resolver.FileOptions{Own: true, ID: resolver.ByContext}, files...)
 	if err != nil {
 		return err
 	}
@@ -43,6 +45,7 @@ func run(ctx context.Context, show func(clustercache.ObjectEvent), files ...stri
 	ended := make(chan error, 1)
 	go func() { ended <- cc.Start(ctx) }()
 
+	// Without Watch, a selection delivers what others watch.
 	configMaps := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 	events, err := cc.ObjectEvents(ctx, configMaps)
 	if err != nil {
