@@ -51,8 +51,8 @@ func TestCopyOfAnObjectHasItsName(t *testing.T) {
 	k := c.Kind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	for _, n := range []int{1, 5, 6, 20, 60, 253, 300} {
 		name := strings.Repeat("n", n)
-		o := *mustPack(t, c, k, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":"`+
-			name+`","uid":"5d1c9a7e-6f0b-4f0e-9c53-0a2f5f6a1b11","resourceVersion":"7"}}`))
+		o := *mustPack(t, c, k, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default",`+
+			`"name":"`+name+`","uid":"5d1c9a7e-6f0b-4f0e-9c53-0a2f5f6a1b11","resourceVersion":"7"}}`))
 		runtime.GC()
 		require.Equal(t, name, o.GetName())
 		require.Equal(t, name, NameOf(&o))
