@@ -56,6 +56,10 @@ func (s *localStory) cut(ctx context.Context) error {
 		fmt.Sprintf("west's %s had %s, and has %s", s.words.record, before, after)); err != nil {
 		return err
 	}
+	// A probe that met the cut has made it Degraded until the next one succeeds.
+	if _, err := s.readyAgain(ctx, s.west); err != nil {
+		return err
+	}
 	status, err := s.clusters().Status(s.west.key)
 	if err != nil {
 		return err
@@ -64,6 +68,17 @@ func (s *localStory) cut(ctx context.Context) error {
 	return s.Expect(status.Connects == 1 && now == unchanged,
 		"west was connected all the time, and nothing unchanged was told",
 		fmt.Sprintf("%d connect, %d events without a change", status.Connects, now-unchanged))
+}
+
+// readyAgain waits until the cluster is Ready, and returns how long that took.
+func (s *localStory) readyAgain(ctx context.Context, r *remote) (time.Duration, error) {
+	return s.Await(ctx, story.Patience, r.Name()+" Ready again", func() error {
+		status, err := s.clusters().Status(r.key)
+		if err == nil && status.Phase != clustercache.PhaseReady {
+			err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
+		}
+		return err
+	})
 }
 
 // restart shows that only changes are delivered when the dead remote cluster
@@ -76,13 +91,7 @@ func (s *localStory) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	took, err := s.Await(ctx, story.Patience, "east Ready again", func() error {
-		status, err := s.clusters().Status(s.east.key)
-		if err == nil && status.Phase != clustercache.PhaseReady {
-			err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
-		}
-		return err
-	})
+	took, err := s.readyAgain(ctx, s.east)
 	if err != nil {
 		return err
 	}
