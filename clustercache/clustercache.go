@@ -98,24 +98,9 @@ func New(o Options) (*ClusterCache, error) {
 	cc.metrics = newMetrics(cc)
 	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.connections = cc.connectionConfig()
-	informers := o.Informers
-	informers.Source = informerpool.FromREST(cc.endpoint)
-	informers.OnRollback = cc.rolledBack
-	if err = cc.addKeeper(&informers); err != nil {
+	if err = cc.addPool(); err != nil {
 		cancel(err)
-		return nil, &OptionError{Field: "Persist", Err: err}
-	}
-	informers.OnListed = cc.tookList
-	if user := informers.OnPanic; user != nil {
-		informers.OnPanic = func(name string) { cc.countPanic(name); user(name) }
-	} else {
-		informers.OnPanic = cc.countPanic
-	}
-	informers.OnFailed = cc.informerFailed
-	informers.OnChanged = cc.informerChanged
-	if cc.pool, err = informerpool.New(informers); err != nil {
-		cancel(err)
-		return nil, &OptionError{Field: "Informers", Err: err}
+		return nil, err
 	}
 	if cc.declared, err = newDeclared(cc, o.GC); err != nil {
 		cancel(err)

@@ -135,6 +135,28 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	return nil
 }
 
+// addPool adds the pool of informers, and what keeps their states.
+func (cc *ClusterCache) addPool() (err error) {
+	informers := cc.options.Informers
+	informers.Source = informerpool.FromREST(cc.endpoint)
+	informers.OnRollback = cc.rolledBack
+	if err = cc.addKeeper(&informers); err != nil {
+		return &OptionError{Field: "Persist", Err: err}
+	}
+	informers.OnListed = cc.tookList
+	informers.OnPanic = cc.countPanic
+	if user := cc.options.Informers.OnPanic; user != nil {
+		informers.OnPanic = func(name string) { cc.countPanic(name); user(name) }
+	}
+	informers.OnFailed = cc.informerFailed
+	informers.OnChanged = cc.informerChanged
+
+	if cc.pool, err = informerpool.New(informers); err != nil {
+		return &OptionError{Field: "Informers", Err: err}
+	}
+	return nil
+}
+
 // addKeeper adds what keeps the states of the informers, if there is a Store.
 func (cc *ClusterCache) addKeeper(informers *informerpool.Options) (err error) {
 	if cc.options.Persist.Store == nil {
