@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/packedlist"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -67,6 +68,9 @@ func (c *cluster) selectCached(
 			return selected{}, fmt.Errorf("%w: a continue token", ErrUnsupported)
 		}
 		return selected{}, errLive
+	}
+	if liveclient.SelectsNothing(lo) {
+		return selected{}, nil // true whatever the API server has
 	}
 	if o.mode == LiveOnly {
 		return selected{}, errLive

@@ -88,6 +88,9 @@ func (n *named) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 
 // List implements client.Client.
 func (n *named) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if SelectsNothing((&client.ListOptions{}).ApplyOptions(opts)) {
+		return n.fail("list", list, empty(list))
+	}
 	return n.failRead("list", list, n.show(list, false, func() error { return n.Client.List(ctx, list, opts...) }))
 }
 
@@ -139,6 +142,9 @@ func (n *named) Patch(ctx context.Context, obj client.Object, patch client.Patch
 func (n *named) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
 	o := (&client.DeleteAllOfOptions{}).ApplyOptions(opts)
 	return n.change(ctx, "delete all of", obj, func(ctx context.Context) error {
+		if SelectsNothing(&o.ListOptions) {
+			return nil
+		}
 		return n.deletesAll(ctx, kindSent(obj, n.Scheme()), o, func(ctx context.Context) error {
 			return n.Client.DeleteAllOf(ctx, obj, opts...)
 		})
