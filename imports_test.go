@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/ownership": {"internal/clustername"},
 	"clustercache/remote": {
-		"clustercache",
+		"clustercache", "clustercache/internal/apistatus",
 		"internal/clustername", "internal/defaults", "internal/workpool",
 	},
 	"clustercache/persist/bolt": {"clustercache/persist"},

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 )
 
 var (
@@ -24,6 +25,9 @@ var (
 	ErrDeleting = errors.New("the object is being deleted")
 	// ErrReplaced indicates that there is another object of the same name.
 	ErrReplaced = errors.New("another object has the name now")
+
+	// errAbsent indicates that a read was answered: there is no such object.
+	errAbsent = errors.New("the object does not exist")
 )
 
 // FinalizerError is the reason why a finalizer was not added or removed. The
@@ -76,7 +80,9 @@ func AddFinalizer(ctx context.Context, c client.Client, obj client.Object, final
 // reports whether it did. It is AddFinalizer otherwise, except that an object
 // that does not exist any more, or was replaced by another one of its name, is
 // no error. If obj, which a cache may have read, lacks the finalizer, the API
-// server is asked whether the object does.
+// server is asked whether the object does. Whether the object exists is decided
+// by a read alone: an admission webhook may deny a write with any status, also
+// with NotFound.
 func RemoveFinalizer(
 	ctx context.Context, c client.Client, obj client.Object, finalizer string,
 ) (removed bool, err error) {
@@ -89,7 +95,7 @@ func RemoveFinalizer(
 	if err == nil {
 		removed, err = edit(ctx, c, obj, without)
 	}
-	if apierrors.IsNotFound(err) || errors.Is(err, ErrReplaced) {
+	if errors.Is(err, errAbsent) || errors.Is(err, ErrReplaced) {
 		return false, nil
 	}
 	return removed, finalizerError("remove", finalizer, obj, err)
@@ -122,11 +128,16 @@ func edit(
 		if failed != nil || slices.Equal(want, obj.GetFinalizers()) {
 			return false, failed
 		}
-		if err = patch(ctx, c, obj, want); !apierrors.IsConflict(err) {
+		err = patch(ctx, c, obj, want)
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err == nil, err
 		}
+		notFound := apierrors.IsNotFound(err)
 		if failed := again(ctx, c, obj); failed != nil {
 			return false, failed
+		}
+		if notFound {
+			return false, err // the object exists: the answer is about something else
 		}
 	}
 
@@ -148,7 +159,7 @@ func patch(ctx context.Context, c client.Client, obj client.Object, finalizers [
 }
 
 // again reads an object from the API server. The error is ErrReplaced if it is
-// another one than before.
+// another one than before, and wraps errAbsent if there is none.
 func again(ctx context.Context, c client.Client, obj client.Object) error {
 	into := reflect.New(reflect.TypeOf(obj).Elem())
 	fresh, ok := reflect.TypeAssert[client.Object](into)
@@ -156,7 +167,10 @@ func again(ctx context.Context, c client.Client, obj client.Object) error {
 		return fmt.Errorf("%T is no pointer to an object", obj) //nolint:err113 // a mistake in the program
 	}
 	fresh.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
-	if err := c.Get(ctx, client.ObjectKeyFromObject(obj), fresh, clustercache.LiveOnly); err != nil {
+	switch err := c.Get(ctx, client.ObjectKeyFromObject(obj), fresh, clustercache.LiveOnly); {
+	case saysAbsent(err, obj):
+		return fmt.Errorf("%w: %w", errAbsent, err)
+	case err != nil:
 		return err
 	}
 	if before := obj.GetUID(); before != "" && fresh.GetUID() != before {
@@ -165,4 +179,19 @@ func again(ctx context.Context, c client.Client, obj client.Object) error {
 	reflect.ValueOf(obj).Elem().Set(into.Elem())
 
 	return nil
+}
+
+// saysAbsent reports whether the answer to a read is that the object does not
+// exist. An API server names the object in such an answer; another NotFound is
+// about its path, its namespace, or what a gateway looked for.
+func saysAbsent(err error, obj client.Object) bool {
+	if !apierrors.IsNotFound(err) || apistatus.OfGateway(err) {
+		return false
+	}
+	answer, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok {
+		return false
+	}
+	about := answer.ErrStatus.Details
+	return about != nil && about.Name == obj.GetName()
 }

@@ -6,6 +6,7 @@ package remote_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -165,6 +168,58 @@ func TestFinalizersOfObjectsThatEnd(t *testing.T) {
 		require.False(t, removed)
 		require.Equal(t, []string{others}, s.stored(t))
 	})
+}
+
+// TestHazardNotFoundIsAboutSomethingElse: a NotFound that is not about the
+// object, such as that of an admission webhook that looked for something, does
+// not mean that the object or its finalizer is gone. The caller would let go of
+// what the finalizer protects.
+func TestHazardNotFoundIsAboutSomethingElse(t *testing.T) {
+	configMaps := schema.GroupResource{Resource: "configmaps"}
+	answers := map[string]error{
+		"another object": apierrors.NewNotFound(configMaps, "policy"),
+		"the namespace":  apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"),
+		"a path":         apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", configMaps, "one", "", 0, true),
+		"nothing": &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure,
+			Code:   http.StatusNotFound,
+			Reason: metav1.StatusReasonNotFound,
+		}},
+	}
+	for about, answer := range answers {
+		finalizing(t, func(t *testing.T, s *site, c client.Client, obj *corev1.ConfigMap) {
+			watched := asWatch{c}
+			denied := interceptor.NewClient(watched, interceptor.Funcs{Patch: func(context.Context,
+				client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return answer
+			}})
+			unread := interceptor.NewClient(watched, interceptor.Funcs{Get: func(context.Context,
+				client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return answer
+			}})
+			for name, o := range representations(t, obj) {
+				added, err := remote.AddFinalizer(t.Context(), denied, o, ours)
+				require.ErrorIs(t, err, answer, "%s, %s", about, name)
+				require.False(t, added)
+				removed, err := remote.RemoveFinalizer(t.Context(), denied, o, others)
+				require.ErrorIs(t, err, answer, "%s, %s", about, name)
+				require.False(t, removed)
+				o.SetFinalizers(nil) // so that it is read
+				removed, err = remote.RemoveFinalizer(t.Context(), unread, o, others)
+				require.ErrorIs(t, err, answer, "%s, %s", about, name)
+				require.False(t, removed)
+				require.Equal(t, []string{others}, s.stored(t))
+			}
+		})
+	}
+}
+
+// asWatch makes a client one that interceptor takes. It does not watch.
+type asWatch struct{ client.Client }
+
+// Watch implements client.WithWatch.
+func (asWatch) Watch(context.Context, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+	return nil, errors.ErrUnsupported
 }
 
 // TestFinalizerErrorsNameTheirCause: a cluster that is away, and an object that
