@@ -86,7 +86,7 @@ func (m *Meter) Identify() *Meter {
 // Identified returns the uid and the resourceVersion of the object that the
 // last document contains, or the uid of the one that it is a Status about.
 func (m *Meter) Identified() (uid, version string) {
-	if m.kind == "Status" && m.detailsUID != "" {
+	if m.kind == "Status" && (m.apiVersion == "" || m.apiVersion == "v1") && m.detailsUID != "" {
 		return m.detailsUID, ""
 	}
 	return m.uid, m.version

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -321,6 +322,82 @@ func TestHazardCreateIsAnsweredByWhatWasMade(t *testing.T) {
 			request.SetKind("ProjectRequest")
 			request.SetName("one")
 			require.ErrorIs(t, live.Create(t.Context(), request), because, body)
+		}
+	})
+}
+
+// TestHazardKindIsNamedStatus: a document is known by its group as well as its
+// kind. The Status of a custom resource is an object, and the deletion of such
+// an object may be answered with the Status of Kubernetes.
+func TestHazardKindIsNamedStatus(t *testing.T) {
+	const (
+		one   = `{"kind":"Status","apiVersion":"example.com/v1","metadata":{"name":"one","namespace":"default"}}`
+		two   = `{"kind":"Status","apiVersion":"example.com/v1","metadata":{"name":"two","namespace":"default"}}`
+		about = `{"kind":"Status","apiVersion":"v1","status":"Success","details":{"name":"one","uid":"1"}}`
+	)
+	documents := map[string]string{
+		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"example.com","versions":[` +
+			`{"groupVersion":"example.com/v1","version":"v1"}]}]}`,
+		"/apis/example.com/v1": `{"kind":"APIResourceList","groupVersion":"example.com/v1","resources":[` +
+			`{"name":"statuses","kind":"Status","namespaced":true,"verbs":["create","delete","list"]}]}`,
+	}
+	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
+		live, err := cc.LiveClient(fleettest.Key("a"))
+		require.NoError(t, err)
+		fresh := func() client.Object {
+			o := &unstructured.Unstructured{}
+			o.SetAPIVersion("example.com/v1")
+			o.SetKind("Status")
+			o.SetNamespace("default")
+			o.SetName("one")
+			return o
+		}
+		verbs := map[string]func(client.Object) error{
+			"create": func(o client.Object) error { return live.Create(t.Context(), o) },
+			"update": func(o client.Object) error { return live.Update(t.Context(), o) },
+			"delete": func(o client.Object) error { return live.Delete(t.Context(), o) },
+			"delete all of": func(o client.Object) error {
+				return live.DeleteAllOf(t.Context(), o, client.InNamespace("default"))
+			},
+			"get": func(o client.Object) error { return live.Get(t.Context(), client.ObjectKeyFromObject(o), o) },
+		}
+		for _, c := range []struct {
+			body  string
+			wrong map[string]error
+		}{
+			{one, map[string]error{"delete all of": clustercache.ErrKind}},
+			{two, map[string]error{
+				"create":        clustercache.ErrAnswer,
+				"update":        clustercache.ErrAnswer,
+				"delete":        clustercache.ErrAnswer,
+				"delete all of": clustercache.ErrKind,
+				"get":           clustercache.ErrAnswer,
+			}},
+			{about, map[string]error{
+				"create": clustercache.ErrKind,
+				"update": clustercache.ErrKind,
+				"get":    clustercache.ErrKind,
+			}},
+			{podOne, map[string]error{
+				"create":        clustercache.ErrKind,
+				"update":        clustercache.ErrKind,
+				"delete":        clustercache.ErrKind,
+				"delete all of": clustercache.ErrKind,
+				"get":           clustercache.ErrKind,
+			}},
+		} {
+			h.Set(func(r *http.Request) http.HandlerFunc {
+				switch document := documents[r.URL.Path]; {
+				case document != "":
+					return says(document)
+				case strings.HasPrefix(r.URL.Path, "/apis/example.com/v1/"):
+					return says(c.body)
+				}
+				return nil
+			})
+			for verb, call := range verbs {
+				require.ErrorIs(t, call(fresh()), c.wrong[verb], "%s: %s", verb, c.body)
+			}
 		}
 	})
 }

@@ -115,7 +115,7 @@ func (c *callState) admitFailure(resp *http.Response) {
 	_ = resp.Body.Close()
 	m := meter.New(reflect.TypeFor[metav1.Status]())
 	m.Feed(body)
-	if _, kind := m.TypeMeta(); err != nil || media != mediaJSON || kind != "Status" || m.Cost() > maxStatus {
+	if err != nil || media != mediaJSON || !isStatus(m.TypeMeta()) || m.Cost() > maxStatus {
 		body = nil
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))

@@ -126,7 +126,8 @@ func (c *callState) check(apiVersion, kind string) error {
 	if kind == "" || kind == c.want.Kind && isVersion(apiVersion, c.want) || c.isMetadata(apiVersion, kind) {
 		return nil
 	}
-	if slices.Contains(c.also, kind) || c.creates && c.isMadeOf(apiVersion) {
+	if slices.Contains(c.also, kind) && (kind != kindStatus || isStatus(apiVersion, kind)) ||
+		c.creates && c.isMadeOf(apiVersion) {
 		return nil
 	}
 	return otherKind(apiVersion, kind, c.want)

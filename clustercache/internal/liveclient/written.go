@@ -5,6 +5,7 @@ package liveclient
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +16,12 @@ import (
 )
 
 const kindStatus = "Status"
+
+// isStatus reports whether a document is a Status of Kubernetes. Custom
+// resources may have a kind of that name.
+func isStatus(apiVersion, kind string) bool {
+	return kind == kindStatus && (apiVersion == "" || apiVersion == "v1")
+}
 
 var (
 	errNoObject = fmt.Errorf("%w: no kind, %w", ErrAnswer, transport.ErrNotKubernetes)
@@ -75,8 +82,8 @@ func (c *callState) checkObject(m *meter.Meter) error {
 	if err := c.check(apiVersion, kind); err != nil {
 		return err
 	}
-	if c.whose == nil || kind == kindStatus && kind != c.want.Kind {
-		return nil // a Status that may answer
+	if c.whose == nil || isStatus(apiVersion, kind) && (c.want.Empty() || slices.Contains(c.also, kind)) {
+		return nil
 	}
 
 	switch namespace, name := m.Named(); {
