@@ -4,7 +4,7 @@
 // Package fleetcache reads and watches objects of any kind in a thousand
 // Kubernetes clusters, from one operator.
 //
-// The module has these packages:
+// Programs import these packages:
 //
 //   - clustercache is where to begin: a ClusterCache hands out a client.Reader
 //     for each cluster, watches that survive reconnects, and subscriptions to
@@ -13,15 +13,23 @@
 //     of: a builder, sources of events, and requests that name a cluster.
 //   - clustercache/resolver determines how a cluster is reached: by kubeconfig
 //     Secrets of the common conventions, files, and more.
+//     clustercache/resolver/capi follows Cluster API's Cluster objects,
+//     clustercache/resolver/inventory ClusterProfiles, and
+//     clustercache/resolver/settable what the operator's own code sets.
 //   - clustercache/multicluster adapts the clusters to controller-runtime's
 //     cluster.Cluster, and to multicluster-runtime.
+//   - clustercache/clusterapi, a module of its own, has Cluster API's
+//     ClusterCache interface.
 //   - clustercache/watchset watches what a list says, which may change at any
 //     time.
 //   - clustercache/fleet reads the objects of a kind in many clusters at once.
 //   - clustercache/conditions makes conditions of the state of clusters and
 //     watches, for the status of the operator's own objects.
+//   - clustercache/remote has events and finalizers of remote objects.
 //   - clustercache/sharding lets the replicas of an operator share the
-//     clusters.
+//     clusters; clustercache/ownership is the interface to it.
+//   - clustercache/persist configures what is kept on disk for the next
+//     process, and clustercache/persist/bolt keeps it in a file.
 //   - clustercache/clustercachetest has fake clusters for tests of operators.
 //   - informerpool shares informers between their users. It is usable alone,
 //     with any dynamic client.

@@ -62,3 +62,57 @@ func TestEveryGuaranteeNamesATestThatExists(t *testing.T) {
 		require.Contains(t, tests.String(), "func "+name[1]+"(", "a page names a test that does not exist")
 	}
 }
+
+// TestEveryPackageThatProgramsMayImportIsNamed compares the lists of README.md,
+// of doc.go and of docs/architecture.md with the packages of the library's
+// modules.
+func TestEveryPackageThatProgramsMayImportIsNamed(t *testing.T) {
+	var packages []string
+	for _, root := range []string{"clustercache", "gc", "informerpool"} {
+		require.NoError(t, filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			if d.Name() == "internal" || d.Name() == "testdata" {
+				return filepath.SkipDir
+			}
+			if importable(t, dir) {
+				packages = append(packages, filepath.ToSlash(dir))
+			}
+			return nil
+		}))
+	}
+	require.Greater(t, len(packages), 15)
+
+	names := func(text, pattern string) (names []string) {
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			names = append(names, match[1])
+		}
+		return names
+	}
+	readme := read(t, "README.md")
+	_, readme, _ = strings.Cut(readme, "\n| package | content |\n")
+	readme, _, _ = strings.Cut(readme, "\n\n")
+	require.ElementsMatch(t, packages, names(readme, "(?m)^\\| \\[`([^`]+)`\\]"), "the table of README.md")
+
+	architecture := read(t, "docs/architecture.md")
+	_, architecture, _ = strings.Cut(architecture, "What operators import:")
+	architecture, _, _ = strings.Cut(architecture, "Internal packages")
+	require.ElementsMatch(t, packages, names(architecture, "(?m)^\\| `([^`]+)` \\|"),
+		"the table of docs/architecture.md")
+
+	require.ElementsMatch(t, packages, names(read(t, "doc.go"), `\b((?:clustercache|gc|informerpool)(?:/[a-z]+)*)\b`), "doc.go")
+}
+
+// importable reports whether a folder has a package that programs can import.
+func importable(t *testing.T, dir string) bool {
+	t.Helper()
+	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	for _, source := range sources {
+		if !strings.HasSuffix(source, "_test.go") {
+			return parse(t, source).Name.Name != "main"
+		}
+	}
+	return false
+}
