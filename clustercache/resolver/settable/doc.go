@@ -13,12 +13,15 @@
 //
 // # Which clusters there are
 //
-// A cluster is known as soon as it is set. Which clusters do not exist is known
-// once [Resolver.Synced] or [Resolver.Replace] was called: until then, a
-// cluster that was not set is not ready yet, and none counts as gone. With
+// Which clusters do not exist is known once [Resolver.Synced] or
+// [Resolver.Replace] was called: until then, a cluster that was not set is not
+// ready yet, and only one that was deleted counts as gone. With
 // Options.Discover, a ClusterCache reports itself as ready from then on, and
-// not before. An operator that discovers clusters calls Replace once at its
-// start, with everything that it lists, and Set and Delete from its reconciler.
+// not before. It connects a cluster as soon as it is set; with
+// Options.Sharding, or if it forgot the cluster less than ten minutes ago, it
+// first reads the list, which waits for Synced or Replace. An operator that
+// discovers clusters calls Replace once at its start, with everything that it
+// lists, and Set and Delete from its reconciler.
 //
 // Replicas that wait to be the leader run no reconcilers that need leader
 // election. For their caches to be warm, the reconciler that sets clusters has
