@@ -128,7 +128,7 @@ func parent(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 	}
 	if c.out != "" {
-		if err := publish(c.out, c.docs, args, results); err != nil {
+		if err := publish(c.out, c.docs, args, c.plan, results); err != nil {
 			return errors.Join(failed, err)
 		}
 	}

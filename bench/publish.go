@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -33,6 +34,8 @@ type publication struct {
 	Command string   `json:"command"`
 	Machine machine  `json:"machine"`
 	Results []result `json:"results"`
+
+	objects int // of the rows of kinds
 }
 
 // machine is where it was measured.
@@ -65,11 +68,12 @@ func lineOf(path, field string) string {
 // publish writes the tables and the plots into the directory. With docs, the
 // directory of the project's documentation, it also writes them into the pages
 // that show them.
-func publish(dir, docs string, args []string, results []result) error {
+func publish(dir, docs string, args []string, of plan, results []result) error {
 	p := publication{
 		Command: strings.Join(append([]string{"go -C bench run ."}, withoutPaths(args)...), " "),
 		Machine: thisMachine(),
 		Results: results,
+		objects: of.kindObjects,
 	}
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
@@ -309,11 +313,11 @@ func (p publication) short() string {
 		{subjects.ClusterAPI, "Cluster API's clustercache"},
 	}
 	var b strings.Builder
-	b.WriteString("| |")
+	b.WriteString("| | measured with |")
 	for _, c := range columns {
 		b.WriteString(" " + c.name + " |")
 	}
-	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(columns)) + "\n")
+	b.WriteString("\n| --- | --- |" + strings.Repeat(" ---: |", len(columns)) + "\n")
 	for _, line := range shown {
 		work, found := p.work(line.suffix, subjects.Typed)
 		if !found {
@@ -323,16 +327,33 @@ func (p publication) short() string {
 		for i, c := range columns {
 			x, ok := p.row(work, c.subject)
 			if i == 0 {
-				values = "| " + label(line.name, x.Unit) + " |"
+				values = "| " + label(line.name, x.Unit) + " | " + p.condition(work) + " |"
 			}
 			x.OK = nil
 			values += " " + x.cell(ok) + " |"
 		}
 		b.WriteString(values + "\n")
 	}
-	fmt.Fprintf(&b, "\nFrom `%s`, %s.\n", p.Command, p.dates())
+	fmt.Fprintf(&b, "\nFrom `%s`, %s: a run of %s on %d cores.\n", p.Command, p.dates(), p.took(), p.Machine.Cores)
 
 	return b.String()
+}
+
+// condition returns with how much of what a row of the README was measured.
+func (p publication) condition(work string) string {
+	if fleet, _, _ := strings.Cut(work, ": "); strings.HasPrefix(fleet, "fleet of ") {
+		return "a " + fleet + ", the process's own part included"
+	}
+	return fmt.Sprintf("%d objects of one cluster", p.objects)
+}
+
+// took returns how long the steps took together, in minutes.
+func (p publication) took() string {
+	seconds := 0.0
+	for _, r := range p.Results {
+		seconds += r.Seconds
+	}
+	return fmt.Sprintf("%.0f min", math.Ceil(seconds/60))
 }
 
 // work returns the first measurement with the end of a name that was made with

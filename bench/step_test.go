@@ -90,10 +90,11 @@ func published() publication {
 		r.add("growth: resident memory of "+number(size)+" clusters", subjects.Fleetcache, size*2, "MiB", nil)
 	}
 
-	return publication{Command: "go", Results: []result{{
-		Step: "one",
-		Date: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Rows: r.rows,
+	return publication{Command: "go", objects: 200, Results: []result{{
+		Step:    "one",
+		Date:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Seconds: 100,
+		Rows:    r.rows,
 	}}}
 }
 
@@ -106,9 +107,11 @@ func TestTheTableShowsWhatIsMissedAndWhatIsMissing(t *testing.T) {
 	table, source, _ := strings.Cut(published().short(), "\n\n")
 	require.Contains(t, source, "2026-01-02")
 	for line := range strings.Lines(table) {
-		require.Equal(t, 6, strings.Count(line, "|"), line)
+		require.Equal(t, 7, strings.Count(line, "|"), line)
 	}
-	require.Contains(t, published().short(), "| Live heap per object, mixed kinds, B | 7 | 70 | – | – |")
+	require.Contains(t, source, "a run of 2 min")
+	require.Contains(t, table, "| Live heap per object, mixed kinds, B | 200 objects of one cluster | 7 | 70 | – | – |")
+	require.Contains(t, table, "| Goroutines per cluster | a fleet of 20, the process's own part included | 7 | 70 | – | – |")
 }
 
 func TestThePlotHasTheSizesOfTheFleet(t *testing.T) {
