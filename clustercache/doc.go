@@ -49,8 +49,8 @@
 //
 // New targets start, targets that are no longer needed end after a while, and
 // all others are left alone. When an owner is deleted, call Drop; an owner that
-// disappears without Drop is found if Options.GC.InUse is set. Declared and
-// Usage report which owners use which watches.
+// disappears without Drop is found if Options.GC.InUse is set, as it is by
+// SetupWithManager. Declared and Usage report which owners use which watches.
 //
 // # Events into controllers
 //
@@ -98,13 +98,15 @@
 //
 // # Guarantees
 //
-//   - One LIST and one WATCH reach a cluster for a kind, however many callers
-//     use the kind, typed or not.
-//   - Only live reads and writes of a cluster, and methods named Wait, wait for
-//     that cluster. Watch, Reader, Status and the start of a source never do.
+//   - One LIST and one WATCH reach a cluster for a kind and a selection of it,
+//     however many callers use them, typed or not.
+//   - Only live reads and writes of a cluster, methods named Wait, and reads
+//     that Options.ReadYourWrites makes wait for a write, wait for that cluster.
+//     Watch, Reader, Status and the start of a source never do.
 //   - After a disconnect, a rotation of credentials or a move to another
-//     address, informers resume where they stopped: without a list, and without
-//     events for unchanged objects. Watches and handlers stay.
+//     address, informers resume where they stopped, if the server still has
+//     that history: without a list, and without events for unchanged objects.
+//     Watches and handlers stay.
 //   - resourceVersions are compared only within an epoch. Another cluster
 //     behind the same address, or a history that was rolled back, starts a new
 //     epoch: objects that vanished are delivered as deletes, and no answer
@@ -120,7 +122,7 @@
 // that see the newest write (see [NotOlderThan]), every intermediate state. A
 // rolled-back history is recognized by a resourceVersion lower than one that an
 // informer has seen. If the history grows past that version before the informer
-// reconnects, it cannot be distinguished from an intact one.
+// reconnects, the next audit finds it (Informers.AuditInterval).
 //
 // # What a slow or failing cluster does
 //

@@ -49,8 +49,8 @@
 //
 // # Objects
 //
-// Cached objects are kept as compressed JSON and decoded when they are read; a
-// Pod takes about 1 KB this way and 50 KB as a map. [Object] is a read-only
+// Cached objects are kept as compressed JSON and decoded when they are read:
+// among a thousand alike, a Pod takes less than 1 KB, and 50 KB as a map. [Object] is a read-only
 // client.Object: its name, labels, owners and resourceVersion are available
 // without decoding. managedFields are kept, so that apply configurations can be
 // extracted from cached objects, unless Options.DropManagedFields is set.

@@ -30,8 +30,8 @@
 //     has no effect, and handlers get only what changed.
 //   - Connecting waits for no list: a kind that one cluster lacks, or that takes
 //     long to list, does not keep the cluster from being connected.
-//   - A cluster whose Cluster object is deleted, or whose Secret is, stays
-//     connected for a grace of 30 s.
+//   - A cluster whose Cluster object is deleted stays connected for a grace of
+//     30 s, and one whose Secret is deleted for 40 s.
 //   - A source without a reader, and a Watcher that calls back, block nothing.
 //   - A sign of life makes a probe unnecessary, and counts as a successful one.
 package clusterapi

@@ -19,8 +19,8 @@ import (
 // length of a match is written without minMatch-1; its offset, if the match is
 // in the dictionary, as the difference from that of the previous such match,
 // which is 0 or small where an object follows a sample from one value that
-// differs to the next. That, and prefix codes, are why this is smaller than s2,
-// or zstd, whose blocks have to bring codes of their own; see BenchmarkEncode.
+// differs to the next. That, and prefix codes, are why this is smaller than s2;
+// see BenchmarkEncode.
 
 // Sorts of bytes.
 const (
