@@ -280,9 +280,15 @@ func TestAdoptionChangesAtMostFifteenLines(t *testing.T) {
 	t.Logf("%d of %d lines changed", n, len(before))
 	require.Positive(t, n)
 	require.LessOrEqual(t, n, 15)
+	for _, page := range []string{"README.md", "docs/migrating.md", "examples/adopt/README.md"} {
+		require.Regexp(t, numbers[n]+` (changed |other )?lines`, read(t, page), page)
+	}
 	const start = "type reconciler struct"
 	require.Equal(t, from(t, before, start), from(t, after, start), "the reconciler itself is the same")
 }
+
+// numbers are the words that pages use for a number of lines.
+var numbers = map[int]string{13: "[Tt]hirteen", 14: "[Ff]ourteen", 15: "[Ff]ifteen"}
 
 func from(t *testing.T, lines []string, prefix string) []string {
 	t.Helper()
