@@ -79,7 +79,8 @@
 //     (TestStalledWatchIsCut)
 //   - After [Lease.Close] or [Subscription.Close] returned nil no call of the
 //     handler begins. (TestNoCallAfterClose)
-//   - [Pool.Close] ends every goroutine at once, whatever the servers do.
+//   - [Pool.Close] ends every goroutine at once, whatever the servers do; for
+//     callbacks that run it waits as long as its context permits.
 //     (TestStopIsPrompt)
 //
 // Not guaranteed: every intermediate state, and an order between objects of
