@@ -250,7 +250,8 @@ func TestEveryGuaranteeHasALeadingTest(t *testing.T) {
 	}
 }
 
-// TestEachFlagOfATestIsDocumented reads the flags from the code.
+// TestEachFlagOfATestIsDocumented reads the flags from the code, and looks for
+// the tests that the page names where it says that they are.
 func TestEachFlagOfATestIsDocumented(t *testing.T) {
 	page := read(t, "docs/testing.md")
 	defined := regexp.MustCompile(`flag\.(?:Bool|Duration|Float64|Int|Int64|String|Uint|Uint64)\("([^"]+)"`)
@@ -267,6 +268,16 @@ func TestEachFlagOfATestIsDocumented(t *testing.T) {
 		return nil
 	}))
 	require.Greater(t, flags, 15)
+
+	places := regexp.MustCompile("`(Test[A-Za-z]+)` in `([a-z/]+)`").FindAllStringSubmatch(page, -1)
+	require.Greater(t, len(places), 5)
+	for _, place := range places {
+		files, err := filepath.Glob(filepath.Join(place[2], "*_test.go"))
+		require.NoError(t, err)
+		require.True(t, slices.ContainsFunc(files, func(file string) bool {
+			return strings.Contains(read(t, file), "\nfunc "+place[1]+"(")
+		}), "%s is not in %s", place[1], place[2])
+	}
 }
 
 // TestAdoptionChangesAtMostFifteenLines compares the example before and after:
