@@ -5,7 +5,7 @@
 // share: API servers in memory that fail on demand, a Resolver whose answers
 // the test sets, and collectors of events.
 //
-// Its API server is a small one of its own beside internal/fakeapi. That one
-// behaves like a real API server; API lies, hangs and dies at exactly the
-// request that a test names, and counts each of them by verb and path.
+// API is a server of internal/fakeapi on an in-memory network. It lies, hangs
+// and dies at exactly the request that a test names, and counts requests by
+// verb and path.
 package fleettest

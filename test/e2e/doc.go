@@ -14,6 +14,6 @@
 //	go test ./test/e2e -run TestSoak -soak=10m [-soak.seed=1] -timeout=30m
 //	go run ./internal/testenv/versions upgrades
 //
-// docs/testing.md describes both, and how to run all tests that use real
-// servers with each version of Kubernetes.
+// docs/testing.md describes both, and how to run the suites on real servers
+// with each version of Kubernetes.
 package e2e

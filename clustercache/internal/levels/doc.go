@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package levels delivers level-triggered changes: a subscriber learns that
-// something has changed, and looks for itself how it is by then. In the queue of
-// a subscriber a thing waits at most once, however often it changes, so that a
-// slow subscriber costs no more memory than there are things:
+// Package levels coalesces changed keys for level-triggered subscribers: a
+// subscriber learns which keys have changed, and reads their current state
+// itself. A key waits at most once in the queue of a subscriber, however often
+// it changes, so a slow subscriber costs no more memory than there are keys:
 //
 //	Publish ──► Hub ──► Queue of each subscriber ──► Next
 //	                    Put: for this one alone

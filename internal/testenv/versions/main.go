@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command versions runs the tests that use real API servers with every version
+// Command versions runs suites of tests on real API servers with every version
 // of Kubernetes that upstream supports, and with upgrades between versions:
 //
 //	go run ./internal/testenv/versions
