@@ -239,7 +239,7 @@ func TestEveryGuaranteeHasALeadingTest(t *testing.T) {
 	require.Greater(t, len(promises), 25)
 	for _, promise := range promises {
 		name, _, _ := strings.Cut(promise, "\n")
-		leading, themes, found := strings.Cut(promise, "\n**Proved by** `Test")
+		leading, themes, found := strings.Cut(promise, "\n**Test:** `Test")
 		require.True(t, found, name)
 		require.NotRegexp(t, inTests, leading, name)
 		for _, files := range inTests.FindAllStringSubmatch(themes, -1) {

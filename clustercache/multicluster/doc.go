@@ -41,8 +41,9 @@
 //
 // # Differences from other caches
 //
-//   - GetInformer returns at once, and a handler can be added, whether or not
-//     the cluster can be reached or serves the kind.
+//   - GetInformer returns at once, unless BlockUntilSynced is set, and a handler
+//     can be added, whether or not the cluster can be reached or serves the
+//     kind.
 //   - A handler holds the watch of its kind, and its removal releases it:
 //     nothing runs that was not requested. All forms of a kind (typed,
 //     unstructured, metadata) share one watch.
