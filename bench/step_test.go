@@ -110,8 +110,12 @@ func TestTheTableShowsWhatIsMissedAndWhatIsMissing(t *testing.T) {
 		require.Equal(t, 7, strings.Count(line, "|"), line)
 	}
 	require.Contains(t, source, "a run of 2 min")
-	require.Contains(t, table, "| Live heap per object, mixed kinds, B | 200 objects of one cluster | 7 | 70 | – | – |")
-	require.Contains(t, table, "| Goroutines per cluster | a fleet of 20, the process's own part included | 7 | 70 | – | – |")
+	for _, line := range []string{
+		"| Live heap per object, mixed kinds, B | 200 objects of one cluster | 7 | 70 | – | – |",
+		"| Goroutines per cluster | a fleet of 20, the process's own part included | 7 | 70 | – | – |",
+	} {
+		require.Contains(t, table, line)
+	}
 }
 
 func TestThePlotHasTheSizesOfTheFleet(t *testing.T) {
