@@ -110,7 +110,7 @@ func invalid(field, reason string) error { return &KubeconfigError{Field: field,
 func refused(field, reason string) error { return &RefusedError{Field: field, Reason: reason} }
 
 func tooBig(field string, limit int) error {
-	return invalid(field, fmt.Sprintf("has more than %d bytes", limit))
+	return invalid(field, fmt.Sprintf("has more than %d bytes, which is MaxBytes of the resolver's options", limit))
 }
 
 // fail puts err into an AccessError, unless it is in one already.

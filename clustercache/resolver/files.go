@@ -36,7 +36,8 @@ type FileOptions struct {
 	// come from Secrets. Not together with Allow. Default: false.
 	Own bool
 	// MaxBytes is the size of the largest file that is read. Default:
-	// [DefaultMaxBytes].
+	// [DefaultMaxBytes], and 16 MiB with Own: dozens of contexts with
+	// certificates are larger than what a stranger may have parsed.
 	MaxBytes int
 	// ID returns the cluster that a context of a file describes, or false to
 	// ignore the context. It is not called for a context without a name, which
@@ -49,6 +50,9 @@ type FileOptions struct {
 	// Logger receives errors about files that cannot be watched. Default: none.
 	Logger logr.Logger
 }
+
+// maxOwnBytes is the default of FileOptions.MaxBytes with Own.
+const maxOwnBytes = 16 << 20
 
 // ByContext is a [FileOptions.ID]: the cluster has the name of the context, and
 // no namespace, as kubectl's users know it. Contexts of the same name in several
@@ -113,7 +117,11 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if options.Allow.Files != "" && !filepath.IsAbs(options.Allow.Files) {
 		return nil, errors.New("resolver: Allow.Files is not an absolute path")
 	}
-	if options.MaxBytes == 0 {
+	switch {
+	case options.MaxBytes > 0:
+	case options.Own:
+		options.MaxBytes = maxOwnBytes
+	default:
 		options.MaxBytes = DefaultMaxBytes
 	}
 	byPath := options.ID == nil

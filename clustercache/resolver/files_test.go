@@ -75,6 +75,30 @@ users: [{name: u, user: {token: two}}]
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
+// TestHazardOwnFileIsLargerThanAStrangersMayBe: the files of the person who
+// runs the program have dozens of contexts with certificates. The error about
+// another file names the option that permits it.
+func TestHazardOwnFileIsLargerThanAStrangersMayBe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	content := resolvertest.TokenConfig("one")
+	for len(content) <= resolver.DefaultMaxBytes {
+		content = append(content, "# another context of the person's\n"...)
+	}
+	write(t, path, content)
+	own := files(t, resolver.FileOptions{Own: true, ID: resolver.ByContext}, path)
+	require.Equal(t, "one", resolvertest.Token(t, own, resolvertest.Named("c")))
+
+	larger := files(t, resolver.FileOptions{MaxBytes: len(content), ID: resolver.ByContext}, path)
+	require.Equal(t, "one", resolvertest.Token(t, larger, resolvertest.Named("c")))
+
+	for _, limited := range []resolver.FileOptions{{}, {Own: true, MaxBytes: len(content) - 1}} {
+		_, err := files(t, limited, path).Resolve(t.Context(), resolvertest.Named(path))
+		require.ErrorContains(t, err, "MaxBytes")
+	}
+	_, err := resolver.Kubeconfig(content, resolver.KubeconfigOptions{})
+	require.ErrorContains(t, err, "MaxBytes")
+}
+
 // TestHazardMissingFileIsTakenForASecret: the error is about a file, and names
 // the cluster as logs do.
 func TestHazardMissingFileIsTakenForASecret(t *testing.T) {

@@ -72,7 +72,7 @@ func TestHostileSizesAreCheapToRefuse(t *testing.T) {
 	quadratic := "a: &a " + strings.Repeat("x", 128<<10) + "\nb: [" + strings.Repeat("*a,", 40<<10) + "]\n"
 
 	reasons := map[string]string{
-		"10 MB":           "has more than 262144 bytes",
+		"10 MB":           "has more than 262144 bytes, which is MaxBytes of the resolver's options",
 		"NUL":             "has a NUL byte",
 		"alias tree":      "has a YAML anchor",
 		"alias of a text": "has a YAML anchor",
