@@ -5,7 +5,6 @@ package remote
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -31,24 +30,24 @@ var (
 	errNoReason  = errors.New("no reason")
 )
 
-// occurrence is what makes two events of a cluster equal.
+// occurrence is what makes two events of a cluster equal, as in client-go: the
+// note, which often has a number or an error in it, is no part of it.
 type occurrence struct {
-	cluster                          client.ObjectKey
-	regarding, related               corev1.ObjectReference
-	eventType, reason, action, wrote string
+	cluster                   client.ObjectKey
+	regarding, related        corev1.ObjectReference
+	eventType, reason, action string
 }
 
 // newOccurrence returns what is to be recorded.
 func newOccurrence(
 	scheme *runtime.Scheme, cluster client.ObjectKey, regarding, related runtime.Object,
-	eventType, reason, action, note string, args []any,
+	eventType, reason, action string,
 ) (occurrence, error) {
 	o := occurrence{
 		cluster:   cluster,
 		eventType: eventType,
 		reason:    cut(reason, maxWord),
 		action:    cut(action, maxWord),
-		wrote:     cut(fmt.Sprintf(note, args...), maxNote),
 	}
 	switch {
 	case eventType != corev1.EventTypeNormal && eventType != corev1.EventTypeWarning:
@@ -89,8 +88,8 @@ func cut(s string, limit int) string {
 	return s[:limit]
 }
 
-// event returns the event of an occurrence.
-func (o *occurrence) event(by RecorderOptions, first time.Time) *eventsv1.Event {
+// event returns the event of an occurrence, with the note of the first.
+func (o *occurrence) event(by RecorderOptions, note string, first time.Time) *eventsv1.Event {
 	namespace := o.regarding.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault // that of objects without one
@@ -107,7 +106,7 @@ func (o *occurrence) event(by RecorderOptions, first time.Time) *eventsv1.Event 
 		Action:              o.action,
 		Reason:              o.reason,
 		Regarding:           o.regarding,
-		Note:                o.wrote,
+		Note:                note,
 		Type:                o.eventType,
 	}
 	if o.related != (corev1.ObjectReference{}) {

@@ -6,6 +6,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -68,14 +69,17 @@ func (o RecorderOptions) withDefaults() (RecorderOptions, error) {
 
 // Recorder writes events into remote clusters. Recording an event never blocks:
 // the event waits until a goroutine writes it, which ends when nothing waits
-// for its cluster. Equal events within six minutes are one series: the first is
-// written, and then the count of the series at most once a minute, with the
-// next of its events.
+// for its cluster. Events within six minutes that differ in nothing but their
+// note are one series, as those of client-go: the first is written, and then
+// the count of the series at most once a minute, with the next of its events.
+// The note stays that of the first.
 //
 // Events are a courtesy to people, not a log. They are dropped, and counted by
 // their result, if the cluster is not connected or owned by another replica
-// ("away"), if too many wait ("full"), if the API server refuses one
-// ("failed"), if one is not valid ("invalid"), and at the end of Start
+// ("away"), if too many wait ("full"), if an object has more than 25 series at
+// once, or further ones more often than each five minutes ("limited"), if the
+// API server refuses one ("failed"), if one is not valid ("invalid"), and at the
+// end of Start
 // ("stopped"). A Recorder is the prometheus.Collector of that counter,
 // fleetcache_recorded_events_total, for metrics.Registry.MustRegister.
 //
@@ -97,6 +101,7 @@ type Recorder struct {
 		boxes   map[client.ObjectKey]*box // those with a job, or that wait for Start
 		waiting int                       // events in all boxes
 		series  map[occurrence]*series
+		limits  map[subject]*limit
 	}
 }
 
@@ -122,6 +127,7 @@ func NewRecorder(cc *clustercache.ClusterCache, o RecorderOptions) (*Recorder, e
 	r.workers = workpool.NewWorkers(o.Concurrency, r.spawn)
 	r.mu.boxes = map[client.ObjectKey]*box{}
 	r.mu.series = map[occurrence]*series{}
+	r.mu.limits = map[subject]*limit{}
 
 	return r, nil
 }
@@ -143,13 +149,13 @@ func (c *clusterRecorder) Eventf(
 	regarding, related runtime.Object, eventType, reason, action, note string, args ...any,
 ) {
 	options := c.r.cc.Options()
-	o, err := newOccurrence(options.Scheme, c.cluster, regarding, related, eventType, reason, action, note, args)
+	o, err := newOccurrence(options.Scheme, c.cluster, regarding, related, eventType, reason, action)
 	if err != nil {
 		options.Logger.Error(err, "Event is not valid", "cluster", clustername.Of(c.cluster), "reason", reason)
 		c.r.count("invalid", 1)
 		return
 	}
-	c.r.record(o)
+	c.r.record(o, cut(fmt.Sprintf(note, args...), maxNote))
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: events are
@@ -177,6 +183,7 @@ func (r *Recorder) Start(ctx context.Context) error {
 	r.mu.waiting = 0
 	clear(r.mu.boxes)
 	clear(r.mu.series)
+	clear(r.mu.limits)
 	r.mu.Unlock()
 	r.count("stopped", left)
 	r.jobs.Wait()

@@ -72,9 +72,10 @@ func (s *site) start(t *testing.T) {
 	t.Cleanup(s.stop)
 }
 
-// note records a Warning about an object in a cluster.
+// note records a Warning in a cluster, about an object named like the note:
+// each note has a series of its own.
 func (s *site) note(c *clustercachetest.Cluster, note string) {
-	s.recorder.For(c.Key()).Eventf(configMap("one"), nil, corev1.EventTypeWarning, "Failed", "Deploy", note)
+	s.recorder.For(c.Key()).Eventf(configMap(note), nil, corev1.EventTypeWarning, "Failed", "Deploy", note)
 }
 
 // eventsIn returns the events of a cluster as "note xcount", sorted.
@@ -259,6 +260,42 @@ func TestEventsWaitForTheStart(t *testing.T) {
 		require.Empty(t, eventsIn(t, s.west.Client()))
 		found := s.results(t)
 		require.Equal(t, 1+3+1, found["full"]+found["away"]+found["stopped"])
+	})
+}
+
+// TestHazardEventsFloodACluster: what one reconciler records in a loop becomes
+// one Event, or a few, in the cluster, as with client-go.
+func TestHazardEventsFloodACluster(t *testing.T) {
+	recording(t, remote.RecorderOptions{Waiting: 2000}, true, func(t *testing.T, s *site) {
+		attempt := func(i int) {
+			s.recorder.For(s.east.Key()).Eventf(configMap("one"), nil, corev1.EventTypeWarning, "Failed", "Deploy",
+				"attempt %d failed", i)
+		}
+		for i := range 1000 {
+			attempt(i)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		attempt(1000)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"attempt 0 failed x1001"}, eventsIn(t, s.east.Client()))
+
+		about := func(c *clustercachetest.Cluster, name string, reason int) {
+			s.recorder.For(c.Key()).Eventf(configMap(name), nil, corev1.EventTypeWarning, fmt.Sprintf("R%d", reason),
+				"Deploy", "failed")
+		}
+		for i := range 100 {
+			about(s.west, "one", i)
+		}
+		about(s.west, "two", 0)
+		time.Sleep(time.Second)
+		require.Len(t, eventsIn(t, s.west.Client()), 25+1)
+		require.Equal(t, 75, s.results(t)["limited"])
+		time.Sleep(5 * time.Minute)
+		about(s.west, "one", 100)
+		about(s.west, "one", 101)
+		time.Sleep(time.Second)
+		require.Len(t, eventsIn(t, s.west.Client()), 25+1+1)
 	})
 }
 

@@ -40,6 +40,7 @@ type box struct{ queue []*series }
 // series are equal events, of which no two are further apart than seriesPause.
 type series struct {
 	of          occurrence
+	note        string // of the first
 	count       int32
 	first, last time.Time
 	written     time.Time
@@ -48,9 +49,9 @@ type series struct {
 }
 
 // record counts an occurrence, and queues the write that it needs.
-func (r *Recorder) record(o occurrence) {
+func (r *Recorder) record(o occurrence, note string) {
 	r.mu.Lock()
-	result, start := r.recordLocked(o, time.Now())
+	result, start := r.recordLocked(o, note, time.Now())
 	r.mu.Unlock()
 
 	if result != "" {
@@ -63,7 +64,7 @@ func (r *Recorder) record(o occurrence) {
 
 // recordLocked returns the result, if it is known already, and whether the
 // cluster needs a job.
-func (r *Recorder) recordLocked(o occurrence, now time.Time) (result string, start bool) {
+func (r *Recorder) recordLocked(o occurrence, note string, now time.Time) (result string, start bool) {
 	if r.mu.stopped {
 		return "stopped", false
 	}
@@ -77,8 +78,12 @@ func (r *Recorder) recordLocked(o occurrence, now time.Time) (result string, sta
 			return "counted", false
 		}
 	} else {
+		if !r.allowLocked(subject{o.cluster, o.regarding}, now) {
+			return "limited", false
+		}
 		s = &series{
 			of:    o,
+			note:  note,
 			count: 1,
 			first: now,
 			last:  now,
@@ -106,16 +111,22 @@ func (r *Recorder) recordLocked(o occurrence, now time.Time) (result string, sta
 // it forgets the one that was last seen longest ago.
 func (r *Recorder) rememberLocked(s *series) {
 	r.mu.series[s.of] = s
-	if len(r.mu.series) <= maxSeries {
+	forgetOldest(r.mu.series, func(s *series) time.Time { return s.last })
+}
+
+// forgetOldest bounds a map: it deletes what was last used longest ago.
+func forgetOldest[K comparable, V any](m map[K]V, last func(V) time.Time) {
+	if len(m) <= maxSeries {
 		return
 	}
-	oldest := s
-	for _, other := range r.mu.series {
-		if other.last.Before(oldest.last) {
-			oldest = other
+	var oldest K
+	var since time.Time
+	for key, v := range m {
+		if at := last(v); since.IsZero() || at.Before(since) {
+			oldest, since = key, at
 		}
 	}
-	delete(r.mu.series, oldest.of)
+	delete(m, oldest)
 }
 
 // drain is the job of a cluster: it writes what waits.
@@ -171,7 +182,7 @@ func (r *Recorder) next(cluster client.ObjectKey) (ctx context.Context, s *serie
 	b.queue = b.queue[1:]
 	r.mu.waiting--
 	s.queued = false
-	event = s.of.event(r.options, s.first)
+	event = s.of.event(r.options, s.note, s.first)
 	event.Name = s.name
 	if s.count > 1 {
 		event.Series = &eventsv1.EventSeries{Count: s.count, LastObservedTime: metav1.NewMicroTime(s.last)}
