@@ -74,8 +74,10 @@ func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 	for _, phase := range constants(t, "clustercache/status.go", "^Phase") {
 		require.Contains(t, runbook, "\n### Phase "+phase+"\n")
 	}
-	reasons := append(constants(t, "clustercache/internal/connection/errors.go", "^Reason"),
-		constants(t, "internal/transport/class.go", "^[A-Z]")...)
+	reasons := slices.Concat(
+		constants(t, "clustercache/internal/connection/errors.go", "^Reason"),
+		constants(t, "clustercache/errors.go", "^reason"),
+		constants(t, "internal/transport/class.go", "^[A-Z]"))
 	known := map[string]bool{}
 	for _, reason := range reasons {
 		known[reason] = true

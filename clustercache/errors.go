@@ -97,6 +97,13 @@ func IsWaiting(err error) bool {
 	return errors.Is(err, ErrNotConnected) || errors.Is(err, ErrUnknownCluster) || errors.Is(err, ErrNotSynced)
 }
 
+// Reasons of watches that fail in a connected cluster.
+const (
+	reasonNotServed    = "NotServed"
+	reasonNotWatchable = "NotWatchable"
+	reasonOverBudget   = "OverBudget"
+)
+
 // ownReasons are the reasons of this package's errors. Those of one group are
 // in order: an error may be several of them.
 var ownReasons = []struct {
@@ -108,9 +115,9 @@ var ownReasons = []struct {
 	{ErrClosed, "Closed"},
 	{ErrReleased, "Released"},
 	{ErrUnknownCluster, "UnknownCluster"},
-	{ErrBudget, "OverBudget"},
-	{ErrNotWatchable, "NotWatchable"},
-	{informerpool.ErrOtherVersion, "NotServed"},
+	{ErrBudget, reasonOverBudget},
+	{ErrNotWatchable, reasonNotWatchable},
+	{informerpool.ErrOtherVersion, reasonNotServed},
 	{ErrNotWatched, "NotWatched"},
 	{ErrNotSynced, "NotSynced"},
 	{ErrUnsupported, "Unsupported"},
@@ -138,7 +145,7 @@ func ReasonOf(err error) string {
 		}
 	}
 	if meta.IsNoMatchError(err) || unserved(err) {
-		return "NotServed"
+		return reasonNotServed
 	}
 	reason := connection.Reason(err)
 	switch {

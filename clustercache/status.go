@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -67,9 +69,11 @@ type Status struct {
 	// Since is when the phase began.
 	Since time.Time `json:"since"`
 	// LastError is the last failure that is not resolved, as text in JSON;
-	// Reason is its short form. A Ready cluster may have one: new access that
-	// does not work leaves the old one in use, and a server that answers 429 is
-	// alive, but busy.
+	// Reason is its short form, a word of [ReasonOf]. A Ready cluster may have
+	// one: new access that does not work leaves the old one in use, a server
+	// that answers 429 is alive, but busy, and the server may refuse, or not
+	// serve, what is watched. Of several watches that fail, it is the error of
+	// one.
 	Reason    string `json:"reason,omitempty"`
 	LastError error  `json:"-"`
 	// Connected reports whether requests are sent.
@@ -133,10 +137,14 @@ type Status struct {
 	// Connects counts the connections since the cluster became known.
 	Connects int `json:"connects"`
 	// Watches is the number of distinct watches, and Unmapped the number of
-	// those whose kind was not found yet.
+	// those whose kind was not found yet. Failing counts the watches and
+	// informers of a connected cluster that waiting does not help: the server
+	// refuses them or does not serve their kind, or they are over budget.
 	Watches  int `json:"watches"`
 	Unmapped int `json:"unmapped"`
-	// Informers counts those that run, Synced those of them that have synced.
+	Failing  int `json:"failing"`
+	// Informers counts those that run, Synced those of them that have synced and
+	// are not failing.
 	// Objects and Bytes measure what they cache. SeenBytes is the part of Bytes
 	// that is no part of the cluster's budget: what is remembered of objects
 	// that reads have shown.
@@ -239,9 +247,28 @@ func (c *cluster) status() Status {
 		s.Reason, s.LastError = string(transport.Throttled), err
 	}
 	s.Watches, s.Unmapped = c.wants.Count()
-	s.Stale = s.Synced > 0 && time.Since(s.OldestSeen) > c.cc.options.StaleAfter && v.Phase != phase.Gone
+	if s.Connected {
+		c.addFailing(&s, sum)
+	}
+	s.Stale = !s.OldestSeen.IsZero() && time.Since(s.OldestSeen) > c.cc.options.StaleAfter && v.Phase != phase.Gone
 
 	return s
+}
+
+// addFailing counts the watches that waiting does not help. The cause of one of
+// them is the cluster's, if the connection has none.
+func (c *cluster) addFailing(s *Status, sum informerpool.Summary) {
+	n, first, err := c.wants.Failing()
+	s.Failing = sum.Refuted + n
+	switch {
+	case s.Failing == 0 || s.LastError != nil:
+		return
+	case sum.Refuted > 0:
+		s.LastError = sum.Refutation // names the resource
+	default:
+		s.LastError = fmt.Errorf("watch %s: %w", kindName(first.GVK), err)
+	}
+	s.Reason = ReasonOf(s.LastError)
 }
 
 // phasesInOrder are all phases, in the order in which a cluster passes through
@@ -258,6 +285,10 @@ var reasons = map[string]string{
 	ReasonBadAccess:       "What describes the access is there and cannot be understood.",
 	ReasonRefused:         "Our own policy forbids what the access, its address or the server asks for.",
 	ReasonReleased:        "Nothing needs the cluster any more, so that its connection was ended.",
+
+	reasonNotServed:    "The cluster does not serve a kind that is watched.",
+	reasonNotWatchable: "The cluster serves a kind that is watched, and no watches of it.",
+	reasonOverBudget:   "What is watched takes more memory than it may.",
 
 	string(transport.Unauthorized): "The API server rejects our credentials.",
 	string(transport.Forbidden):    "The API server knows us and does not allow this.",

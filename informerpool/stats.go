@@ -97,6 +97,11 @@ type Summary struct {
 	// Informers is their number, Synced the number of those that serve reads,
 	// and Leases the number of leases held on them.
 	Informers, Synced, Leases int
+	// Refuted is the number of those that [Lease.Trust] distrusts whatever the
+	// time, since the server refuses them, for example. Synced leaves them out.
+	// Refutation is the cause of the first of them, by key.
+	Refuted    int
+	Refutation error
 	// Objects is the number of cached objects, and Bytes the approximate memory
 	// they take. SeenBytes is the part of Bytes that does not count against the
 	// cluster's budget: the memory of objects that only reads have shown.
@@ -105,8 +110,8 @@ type Summary struct {
 	SeenBytes int64
 	// LastEvent is when the last change of an object arrived on any of them.
 	LastEvent time.Time
-	// OldestSeen is the earliest last sign of life among the synced ones; zero
-	// if none is synced.
+	// OldestSeen is the earliest last sign of life among those that have synced,
+	// refuted ones included; zero if none has.
 	OldestSeen time.Time
 	// Totals are those of the cluster.
 	Totals Totals
@@ -134,22 +139,28 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	}
 	s.Informers, s.Totals = len(informers), c.counts.totals()
 	var lastEvent int64
+	var first *informer // of the refuted ones
 	// Without the pool's lock: an informer that replaces its store holds its
 	// own for a while.
 	for _, i := range informers {
 		lastEvent = max(lastEvent, i.signs.event.Load())
 		i.mu.RLock()
-		synced, proof := i.mu.synced, i.provenLocked()
+		synced, proof, refuted := i.mu.synced, i.provenLocked(), i.refutedLocked()
 		s.Objects += i.mu.store.Count
 		s.Bytes += i.sizeLocked()
 		s.SeenBytes += i.mu.seen.bytes
 		i.mu.RUnlock()
 
-		if !synced {
-			continue
+		switch {
+		case refuted != nil:
+			s.Refuted++
+			if first == nil || compareKeys(i.key, first.key) < 0 {
+				first, s.Refutation = i, refuted
+			}
+		case synced:
+			s.Synced++
 		}
-		s.Synced++
-		if s.Synced == 1 || proof.Before(s.OldestSeen) {
+		if synced && (s.OldestSeen.IsZero() || proof.Before(s.OldestSeen)) {
 			s.OldestSeen = proof
 		}
 	}

@@ -5,14 +5,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -86,27 +83,10 @@ func (m *monitor) run(ctx context.Context) error { return m.clusters.Start(ctx) 
 func (m *monitor) frame() frame {
 	f := frame{at: time.Now()}
 	for _, status := range m.clusters.Statuses() {
-		r := row{Status: status, at: f.at, trouble: status.LastError}
+		r := row{Status: status, at: f.at}
 		r.events, r.rate = m.meter.read(status.Cluster, f.at)
-		if status.Connected && r.trouble == nil {
-			r.trouble = m.watchError(status.Cluster)
-		}
 		f.rows = append(f.rows, r)
 	}
 	slices.SortFunc(f.rows, worstFirst)
 	return f
-}
-
-// watchError returns the error of the first watch of a cluster that has one.
-func (m *monitor) watchError(cluster client.ObjectKey) error {
-	watches, err := m.clusters.WatchStatuses(cluster)
-	if errors.Is(err, clustercache.ErrUnknownCluster) {
-		return nil // it was removed just now, and is in no further frame
-	}
-	for _, w := range watches {
-		if w.LastError != nil {
-			return fmt.Errorf("%s: %w", w.GVK.Kind, w.LastError)
-		}
-	}
-	return err
 }

@@ -22,8 +22,6 @@ type row struct {
 	at     time.Time
 	events int     // since the start
 	rate   float64 // events per second
-	// trouble is the last error of the cluster, or of one of its watches.
-	trouble error
 }
 
 // never is the staleness of a cluster that has shown no sign of life.
@@ -47,8 +45,6 @@ func (r row) reason() string {
 	switch {
 	case r.Reason != "":
 		return r.Reason
-	case r.trouble != nil:
-		return clustercache.ReasonOf(r.trouble)
 	case r.Stale:
 		return "Stale"
 	case r.Connected && r.Synced < r.Watches:
@@ -60,10 +56,10 @@ func (r row) reason() string {
 // why returns the error in full, as one line; the empty string if there is
 // none.
 func (r row) why() string {
-	if r.trouble == nil {
+	if r.LastError == nil {
 		return ""
 	}
-	return strings.TrimPrefix(printable(r.trouble.Error()), fmt.Sprintf("cluster %q: ", clusterName(r.Cluster)))
+	return strings.TrimPrefix(printable(r.LastError.Error()), fmt.Sprintf("cluster %q: ", clusterName(r.Cluster)))
 }
 
 // phases are the phases of clusters that need attention, worst first.

@@ -43,7 +43,7 @@ func ready(name string, stale time.Duration, objects int, bytes int64, rate floa
 func unreachable(name string, stale time.Duration, objects int, bytes int64) row {
 	r := ready(name, stale, objects, bytes, 0)
 	r.Phase, r.Connected, r.Reason = clustercache.PhaseDisconnected, false, "Unreachable"
-	r.trouble = fmt.Errorf("cluster %q: connection refused", name)
+	r.LastError = fmt.Errorf("cluster %q: connection refused", name)
 	return r
 }
 
@@ -149,7 +149,7 @@ func TestWorstClustersComeFirst(t *testing.T) {
 	stale := ready("stale", time.Hour, 0, 0, 0)
 	stale.Stale = true
 	forbidden := ready("forbidden", 0, 0, 0, 0)
-	forbidden.trouble = errors.New("Pod: forbidden")
+	forbidden.Reason, forbidden.LastError = "Forbidden", errors.New("Pod: forbidden")
 	degraded := ready("degraded", 0, 0, 0, 0)
 	degraded.Phase = clustercache.PhaseDegraded
 	want := []row{
@@ -169,7 +169,7 @@ func TestWorstClustersComeFirst(t *testing.T) {
 
 func TestTextFromElsewhereCannotControlTheTerminal(t *testing.T) {
 	r := unreachable("we\x1b[2Jst", 0, 0, 0)
-	r.trouble = errors.New("first\r\n\x1b]0;title\asecond\u202e")
+	r.LastError = errors.New("first\r\n\x1b]0;title\asecond\u202e")
 	for _, line := range (frame{at: noon, rows: []row{r}}).lines(0, 0, nil) {
 		require.Equal(t, printable(line), strings.Join(strings.Fields(line), " "), "%q", line)
 	}

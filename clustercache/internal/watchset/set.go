@@ -257,6 +257,24 @@ func (s *Set) Count() (wanted, unmapped int) {
 	return len(s.all), unmapped
 }
 
+// Failing returns the number of wants that have no informer and a reason for
+// that, such as that the cluster does not serve their kind, and the first of
+// them with its reason.
+func (s *Set) Failing() (n int, first *Want, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.all {
+		if w.lease != nil || w.err == nil {
+			continue
+		}
+		n++
+		if first == nil || w.Compare(first.Selection) < 0 {
+			first, why = w, w.err
+		}
+	}
+	return n, first, why
+}
+
 // All returns every want.
 func (s *Set) All() []*Want {
 	s.mu.Lock()
