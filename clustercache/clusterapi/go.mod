@@ -7,7 +7,7 @@ go 1.26.0
 replace github.com/fleetcache/fleetcache => ../..
 
 require (
-	github.com/fleetcache/fleetcache v0.0.0-00010101000000-000000000000
+	github.com/fleetcache/fleetcache v0.25.0
 	github.com/go-logr/logr v1.4.4
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1

@@ -10,8 +10,8 @@ replace (
 )
 
 require (
-	github.com/fleetcache/fleetcache v0.0.0-00010101000000-000000000000
-	github.com/fleetcache/fleetcache/clustercache/clusterapi v0.0.0-00010101000000-000000000000
+	github.com/fleetcache/fleetcache v0.25.0
+	github.com/fleetcache/fleetcache/clustercache/clusterapi v0.25.0
 	github.com/go-logr/logr v1.4.4
 	github.com/stretchr/testify v1.12.1
 	k8s.io/api v0.37.2

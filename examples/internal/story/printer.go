@@ -90,15 +90,23 @@ func (p *Printer) Log(line string) {
 		return
 	}
 
+	p.bar(line)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open, p.last = true, time.Now()
+	p.last = time.Now()
+}
+
+// bar draws a line in place of the bar before it.
+func (p *Printer) bar(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open = true
 	_, _ = io.WriteString(p.w, "\r\x1b[K"+p.stamp()+line)
 }
 
 // Working prints after each five seconds without a line that something is still
 // under way, until the function it returns is called, which must be called
-// once.
+// once. A terminal shows that in one line, each second.
 func (p *Printer) Working(what string) (done func()) {
 	p.Say("%s ...", what)
 	begin := time.Now()
@@ -111,7 +119,7 @@ func (p *Printer) Working(what string) (done func()) {
 			select {
 			case <-tick.C:
 				if p.quiet(5 * time.Second) {
-					p.Say("... still %s, for %d s now", what, int(time.Since(begin).Seconds()))
+					p.still(what, int(time.Since(begin).Seconds()))
 				}
 			case <-stop:
 				return
@@ -119,4 +127,13 @@ func (p *Printer) Working(what string) (done func()) {
 		}
 	})
 	return func() { close(stop); wg.Wait() }
+}
+
+// still is short on a terminal, since a line that wraps cannot be replaced.
+func (p *Printer) still(what string, seconds int) {
+	if p.terminal {
+		p.bar(fmt.Sprintf("... for %d s now", seconds))
+	} else {
+		p.Say("... still %s, for %d s now", what, seconds)
+	}
 }

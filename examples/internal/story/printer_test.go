@@ -71,3 +71,21 @@ func TestWorkIsMentionedOnlyAfterSilence(t *testing.T) {
 		done()
 	})
 }
+
+func TestWorkTakesOneLineOfATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text shared
+		p := NewPrinter(&text)
+		p.terminal = true
+		done := p.Working("starting")
+		time.Sleep(8*time.Second + time.Millisecond)
+		done()
+		p.Say("started")
+		require.Equal(t, "   0.0s  starting ...\n"+
+			"\r\x1b[K   5.0s  ... for 5 s now"+
+			"\r\x1b[K   6.0s  ... for 6 s now"+
+			"\r\x1b[K   7.0s  ... for 7 s now"+
+			"\r\x1b[K   8.0s  ... for 8 s now\n"+
+			"   8.0s  started\n", text.String())
+	})
+}
