@@ -67,7 +67,8 @@ func (r repository) since(base string) ([]file, string, error) {
 // changes returns the files that commits add or change, and how many commits
 // there are.
 func (r repository) changes(commits string) ([]file, int, error) {
-	out, err := r.git(nil, "log", "-z", "--format=commit %H", "--raw", "--no-abbrev", "--no-renames", "-m", "--root", commits)
+	out, err := r.git(nil, "log", "-z", "--format=commit %H", "-m", "--root",
+		"--raw", "--no-abbrev", "--no-renames", commits)
 	if err != nil {
 		return nil, 0, err
 	}
