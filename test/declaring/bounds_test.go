@@ -6,6 +6,7 @@ package declaring_test
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -215,6 +216,32 @@ func TestGrantedRightIsUsedWithinASecond(t *testing.T) {
 			require.True(t, watches.last("ConfigMap").Synced)
 			require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
 			calls.take(time.Minute)
+		}
+	})
+}
+
+// TestRevokedRightIsNoticedWithinStaleAfterAndASecond, with default options,
+// though the server continues the watches that it authorized before and no
+// object changes.
+func TestRevokedRightIsNoticedWithinStaleAfterAndASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := fleettest.OneCluster(t)
+		calls, watches := ownersOf(t, cc), watchesOf(t, cc)
+		fleettest.Declare(t, cc, fleettest.Owner("one"), fleettest.Target("a", "ConfigMap"))
+		calls.take(time.Minute)
+		for _, after := range []time.Duration{time.Second, 100 * time.Second, time.Hour} {
+			time.Sleep(after)
+			require.True(t, watches.last("ConfigMap").Synced, after)
+			open := api.WatchingNow(fleettest.PathOf("ConfigMap"))
+			api.FailWith(http.StatusForbidden, fleettest.PathOf("ConfigMap"))
+			synctest.Wait()
+			require.Equal(t, open, api.WatchingNow(fleettest.PathOf("ConfigMap")), "the server keeps them open")
+			require.Equal(t, one, calls.take(cc.Options().StaleAfter+time.Second), after)
+			require.Equal(t, "Forbidden", watches.last("ConfigMap").Reason)
+			require.False(t, watches.last("ConfigMap").Synced)
+
+			api.Heal()
+			require.Equal(t, one, calls.take(10*time.Second), after)
 		}
 	})
 }
