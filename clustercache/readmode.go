@@ -45,7 +45,9 @@ import (
 // An informer is not current if its right to list or watch was withdrawn, if
 // its resource is no longer served, or if it has not followed a watch for
 // longer than Options.StaleAfter. ErrStale then wraps the cause. A greater
-// MaxStaleness accepts an interruption of that length, but no refusal.
+// MaxStaleness accepts an interruption of that length, but no refusal. Only a
+// list or watch that the API server accepts ends a refusal. Later failures of
+// another kind, such as 503, a broken connection or the cluster's loss, do not.
 //
 // Where several informers cover a read, the most advanced one answers. If it
 // cannot, or was released, another one answers once it has everything that was

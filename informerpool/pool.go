@@ -155,11 +155,11 @@ func (p *Pool) Nudge(cluster types.NamespacedName) {
 }
 
 // nudgeRefused is Nudge for the other informers of an informer's cluster that
-// the server refused last.
+// the server refuses.
 func (p *Pool) nudgeRefused(except *informer) {
 	for _, i := range p.of(except.key.Cluster) {
 		i.mu.RLock()
-		refused := apierrors.IsForbidden(i.mu.cause)
+		refused := apierrors.IsForbidden(i.mu.verdict.refusal)
 		i.mu.RUnlock()
 
 		if refused && i != except {

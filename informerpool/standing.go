@@ -4,11 +4,11 @@
 package informerpool
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // settling is how long a stream that has carried nothing has to last to count
@@ -45,12 +45,21 @@ type trust struct {
 
 // standing is the relation of an informer to its server.
 type standing struct {
-	state      State
-	since      time.Time
-	cause      error     // why waiting does not help; nil once an attempt makes progress
-	lastErr    error     // what interrupted it; nil once it makes progress
-	rejections int       // attempts in a row that failed with 401
-	detached   time.Time // since when no live watch is followed; zero while one is
+	state    State
+	since    time.Time
+	verdict  verdict   // what the server has said of the informer's requests; lifted once it accepts one
+	lastErr  error     // what interrupted it; nil once it makes progress
+	detached time.Time // since when no live watch is followed; zero while one is
+}
+
+// fault returns what keeps the informer from its server: what is known to be
+// wrong with the store, if anything, and what the last attempt failed with.
+func (t *trust) fault() error {
+	stands := cmp.Or(t.doubt, t.verdict.stands())
+	if stands == nil || t.lastErr == nil || errors.Is(t.lastErr, stands) {
+		return t.lastErr
+	}
+	return fmt.Errorf("%w; the last attempt failed: %w", stands, t.lastErr)
 }
 
 // setState changes the state.
@@ -74,18 +83,19 @@ func (t *trust) attach() {
 		t.trial.settle.Stop()
 	}
 	t.trial, t.misled = nil, false
-	t.detached, t.rejections = time.Time{}, 0
-	t.cause, t.lastErr = nil, nil
+	t.detached, t.verdict, t.lastErr = time.Time{}, verdict{}, nil
 }
 
 // begunBy puts the stream that continues a snapshot on trial. If it ends early,
-// the objects are no better than the list that the snapshot began with.
-func (t *trust) begunBy(listed time.Time) {
+// the objects are no better than the list that the snapshot began with, and the
+// verdict from before stands.
+func (t *trust) begunBy(listed time.Time, stood verdict) {
 	now := time.Now()
 	t.trial = &trial{
 		before: standing{
 			state:    StateDegraded,
 			since:    now,
+			verdict:  stood,
 			detached: listed,
 		},
 		accepted: now,
@@ -94,15 +104,8 @@ func (t *trust) begunBy(listed time.Time) {
 
 // suspect records what a failed attempt reveals about the store.
 func (t *trust) suspect(err error) {
-	t.lastErr, t.cause = err, nil
-	if permanent(err) {
-		t.cause = err
-	}
-	if apierrors.IsUnauthorized(err) {
-		t.rejections++ // the first may be a credential that is being replaced
-	} else {
-		t.rejections = 0
-	}
+	t.lastErr = err
+	t.verdict = t.verdict.after(err)
 	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
 		t.doubt = err
 	}
@@ -170,7 +173,7 @@ func (i *informer) changedLocked() {
 			unknown:  i.mu.refused.Len(),
 		},
 		state:   i.mu.state,
-		lastErr: errorText(i.mu.lastErr),
+		lastErr: errorText(i.mu.fault()),
 	}
 	if now == i.mu.outlook {
 		return

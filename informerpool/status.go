@@ -36,7 +36,8 @@ type Status struct {
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	LastSeen  time.Time `json:"lastSeen,omitzero"`
 	// LastError is what interrupted the informer; nil once it makes progress
-	// again. In JSON it is a string.
+	// again. A refusal that stands, see [Lease.Trust], comes first, also if the
+	// last attempt failed in another way. In JSON it is a string.
 	LastError error `json:"-"`
 	// Objects is the number of cached objects, and Bytes the approximate memory
 	// they take. SeenBytes is the part of Bytes that does not count against the
@@ -146,7 +147,7 @@ func (p *Pool) status(i *informer) Status {
 	if s.Unknown > 0 || s.AllUnknown {
 		s.LastRefusal = i.mu.refused.Last().Error()
 	}
-	s.LastError, s.Objects, s.Bytes = i.mu.lastErr, i.mu.store.Count, i.sizeLocked()
+	s.LastError, s.Objects, s.Bytes = i.mu.fault(), i.mu.store.Count, i.sizeLocked()
 	s.SeenBytes = i.mu.seen.bytes
 	s.Polling = i.mu.polling
 

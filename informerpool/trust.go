@@ -19,8 +19,9 @@ import (
 //
 // An informer is not trusted
 //   - before its first list, after the release, and after the pool was closed;
-//   - once the server refused its last attempt for good: it is forbidden, the
-//     resource is not served, or its credentials were refused twice in a row;
+//   - once the server refused it for good: it is forbidden, the resource is not
+//     served, or its credentials were refused twice. Only a list or watch that
+//     the server accepts ends that. Another failure does not, whatever it is;
 //   - once its objects are known to be of another history than the server's,
 //     until they are replaced;
 //   - while any object may be one that it refused (for single objects and
@@ -112,12 +113,8 @@ func (i *informer) refutedLocked() error {
 		return i.mu.doubt
 	case i.mu.refused.All() != nil:
 		return refusedError(i.key, i.mu.refused.All())
-	case i.mu.cause != nil:
-		return i.mu.cause
-	case i.mu.rejections > 1:
-		return i.mu.lastErr
 	}
-	return nil
+	return i.mu.verdict.stands()
 }
 
 // TrustEnds returns when [Lease.Trust] will fail if the server gives no further

@@ -64,10 +64,10 @@ func (w *waiters) wake() {
 func (l *Lease) WaitForSync(ctx context.Context) error {
 	return l.await(ctx, func(i *informer) error {
 		switch {
-		case i.mu.synced && (!i.mu.unserved || i.mu.cause == nil):
+		case i.mu.synced && (!i.mu.unserved || i.mu.verdict.refusal == nil):
 			return nil
-		case i.mu.cause != nil:
-			return i.mu.cause
+		case i.mu.verdict.refusal != nil:
+			return i.mu.verdict.refusal
 		}
 
 		return errWait
@@ -80,10 +80,10 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
 	return l.await(ctx, func(i *informer) error {
 		switch {
-		case i.mu.synced && i.mu.epoch == epoch && (!i.mu.unserved || i.mu.cause == nil):
+		case i.mu.synced && i.mu.epoch == epoch && (!i.mu.unserved || i.mu.verdict.refusal == nil):
 			return nil
-		case i.mu.cause != nil:
-			return i.mu.cause
+		case i.mu.verdict.refusal != nil:
+			return i.mu.verdict.refusal
 		}
 
 		return errWait
