@@ -250,16 +250,18 @@ func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
 		now time.Time
 	}
 	seen := map[string]bool{}
-	todo := []node{{now: start}}
+	var todo []node
+	reach := func(s phase.State, now time.Time) {
+		if key := shape(s, now); !seen[key] {
+			seen[key] = true
+			todo = append(todo, node{s, now})
+		}
+	}
+	reach(phase.State{}, start)
 	edges := 0
 	for len(todo) > 0 {
 		n := todo[0]
 		todo = todo[1:]
-		if key := shape(n.s, n.now); seen[key] {
-			continue
-		} else {
-			seen[key] = true
-		}
 		for _, e := range every(n.s) {
 			edges++
 			now := n.now.Add(time.Second)
@@ -268,16 +270,28 @@ func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
 			}
 			after, actions := phase.Next(cfg, n.s, e, now)
 			check(t, n.s, after, e, actions, now)
-			todo = append(todo, node{after, now})
+			reach(after, now)
 		}
 	}
 	t.Logf("%d states, %d edges", len(seen), edges)
 	require.Greater(t, len(seen), 100)
 }
 
+// edge is rendered only where a check fails: rendering each of them takes longer
+// than everything else.
+type edge struct {
+	before  phase.State
+	event   phase.Event
+	after   phase.State
+	actions []phase.Action
+}
+
+func (e edge) String() string {
+	return fmt.Sprintf("%+v\n× %+v\n→ %+v %v", e.before, e.event, e.after, e.actions)
+}
+
 func check(t *testing.T, before, after phase.State, e phase.Event, actions []phase.Action, now time.Time) {
-	t.Helper()
-	where := fmt.Sprintf("%+v\n× %+v\n→ %+v %v", before, e, after, actions)
+	where := edge{before, e, after, actions}
 	connected, running := before.Connected, before.Running
 	for _, a := range actions {
 		switch a {
