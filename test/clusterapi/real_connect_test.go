@@ -221,7 +221,7 @@ func caseSelection(t *testing.T, s *site) {
 	clusters.Wait(s.key("a"), clustercache.Connected)
 	s.store(t, "a", proxy.Kubeconfig())
 	clusters.Wait(s.key("a"), clustercache.Removed)
-	require.Eventually(t, func() bool { return len(cc.Clusters()) == 1 && proxy.Stats().Open == 0 }, 20*time.Second,
+	require.Eventually(t, func() bool { return len(cc.Clusters()) == 1 && proxy.Stats().Open == 0 }, fleettest.Patience,
 		10*time.Millisecond)
 	now := proxy.Stats().Accepted
 	s.store(t, "a", proxy.Kubeconfig(), map[string]string{"fleet": "mine"})
@@ -248,7 +248,7 @@ func caseDeletedClusterObject(t *testing.T, s *site) {
 	require.Eventually(t, func() bool {
 		_, err := cc.Status(s.key("a"))
 		return err != nil
-	}, 20*time.Second, 10*time.Millisecond)
+	}, fleettest.Patience, 10*time.Millisecond)
 	require.Empty(t, cc.Clusters())
 	require.ErrorIs(t, s.get(t, cc, "a"), clustercache.ErrUnknownCluster)
 }

@@ -64,7 +64,7 @@ func caseEndpointChanges(t *testing.T, s *site) {
 		config, err := c.cc.RESTConfig(s.key("a"))
 		require.NoError(t, err, "no gap")
 		return config.Host == proxy.Config().Host
-	}, 20*time.Second, 10*time.Millisecond)
+	}, fleettest.Patience, 10*time.Millisecond)
 	require.Empty(t, c.told(t, "three"))
 	require.Positive(t, proxy.Stats().Open)
 	before := proxy.Stats().ToClient
@@ -140,7 +140,7 @@ func caseRecreatedCluster(t *testing.T, s *site) {
 	c.objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
 	s.status(t, c.cc, "a", func(now clustercache.Status) bool { return now.Epoch != epoch })
 	require.NoError(t, c.w.WaitForSync(t.Context()))
-	require.Eventually(t, func() bool { return old.Stats().Open == 0 }, 20*time.Second, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return old.Stats().Open == 0 }, fleettest.Patience, 10*time.Millisecond,
 		"the old connection is gone")
 	list := &corev1.ConfigMapList{}
 	require.NoError(t, c.cc.Reader(s.key("a")).List(t.Context(), list, client.InNamespace(s.name),

@@ -250,7 +250,7 @@ func caseFreshDial(t *testing.T, s *site) {
 
 	c.w.Release()
 	c.cc.Disengage(s.key("a"))
-	require.Eventually(t, func() bool { return proxy.Stats().Open == 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return proxy.Stats().Open == 0 }, fleettest.Patience, 10*time.Millisecond)
 	dials = proxy.Stats().Accepted
 	require.NoError(t, c.cc.Engage(s.key("a")))
 	c.clusters.Wait(s.key("a"), clustercache.Connected)

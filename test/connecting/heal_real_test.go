@@ -278,6 +278,6 @@ func TestRealMissingDefinitionHealsWhenItAppears(t *testing.T) {
 		clustercache.ErrNotWatched)
 
 	require.NoError(t, c.InstallCRDs(t.Context(), testenv.SimpleCRD("example.com", "Widget")))
-	require.Eventually(t, w.HasSynced, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, w.HasSynced, fleettest.Patience, 10*time.Millisecond)
 	require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), fleettest.ListOf(gvk), clustercache.CacheOnly))
 }

@@ -84,7 +84,7 @@ func TestRealRolledBackHistoryIsANewEpoch(t *testing.T) {
 	objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "ghost" })
 	fleettest.Create(t, c, "after")
 	objects.WaitAll("after")
-	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Epoch != epoch }, 20*time.Second,
+	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Epoch != epoch }, fleettest.Patience,
 		10*time.Millisecond)
 	require.Equal(t, 1, fleettest.Status(t, cc).HistoryResets)
 }
