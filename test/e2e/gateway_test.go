@@ -76,7 +76,7 @@ func droppedEvents(t *testing.T, c *testenv.Cluster) {
 	o.put(t, "late", "unheard of")
 	o.remove(t, "gone")
 	require.Eventually(t, func() bool { return g.Dropped() >= 3 }, patience, 10*time.Millisecond)
-	t.Logf("equal after %s", s.equals(cluster, o, 2*audited+healed))
+	t.Logf("equal after %s", s.equals(cluster, o, found))
 	require.Equal(t, deletes+1, s.deletes(cluster)["gone"], "the delete is told")
 	g.DropEvents(false)
 	o.put(t, "changed", "heard of")

@@ -37,6 +37,9 @@ const (
 	healed = 5 * time.Second
 	// audited is the AuditInterval of tests that lose events.
 	audited = 2 * time.Second
+	// found is how soon what only an audit detects must be correct: the second
+	// audit detects it at the latest, and a busy machine gets three more.
+	found = 5*audited + healed
 	// patience bounds operations of other processes on a busy machine.
 	patience = 60 * time.Second
 )

@@ -112,11 +112,11 @@ func failingConversion(t *testing.T, c *testenv.Cluster) {
 	began := time.Now()
 	require.Eventually(t, func() bool {
 		return cached() == object.GetResourceVersion() || w.Status().Informer.State == informerpool.StateDegraded
-	}, 10*audited, 20*time.Millisecond, "silent")
+	}, patience, 20*time.Millisecond, "silent")
 	t.Logf("degraded after %s: %v", time.Since(began).Round(time.Millisecond), w.Status().Informer.LastError)
 	webhook.fails.Store(false)
 	began = time.Now()
-	require.Eventually(t, func() bool { return cached() == object.GetResourceVersion() }, 2*audited+healed,
+	require.Eventually(t, func() bool { return cached() == object.GetResourceVersion() }, found,
 		20*time.Millisecond)
 	t.Logf("equal %s after the webhook answers again", time.Since(began).Round(time.Millisecond))
 }
