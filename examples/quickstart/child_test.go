@@ -32,9 +32,15 @@ type child struct {
 
 func startChild(t *testing.T, args ...string) *child {
 	t.Helper()
+	return startChildWith(t, nil, args...)
+}
+
+// startChildWith adds env to the environment of the program.
+func startChildWith(t *testing.T, env []string, args ...string) *child {
+	t.Helper()
 	c := &child{t: t, tmp: t.TempDir(), lines: make(chan string, 1000)}
 	c.cmd = exec.Command(os.Args[0], args...)
-	c.cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+c.tmp)
+	c.cmd.Env = append(append(os.Environ(), asProgram+"=1", "TMPDIR="+c.tmp), env...)
 	c.cmd.Stderr = &c.stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the group that a terminal would interrupt
 	stdout, err := c.cmd.StdoutPipe()

@@ -24,6 +24,7 @@ import (
 )
 
 func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
+	t.Parallel()
 	c := startChild(t)
 	status := c.wait()
 	require.Zero(t, status)
@@ -54,9 +55,9 @@ func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
 }
 
 func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
-	t.Setenv("FLEETCACHE_KUBERNETES", "")
-	t.Setenv("KUBEBUILDER_ASSETS", filepath.Join(t.TempDir(), "missing")) // whatever needs servers fails
-	c := startChild(t, "-embedded")
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "missing") // whatever needs servers fails
+	c := startChildWith(t, []string{"FLEETCACHE_KUBERNETES=", "KUBEBUILDER_ASSETS=" + missing}, "-embedded")
 	status := c.wait()
 	require.Zero(t, status, c.stderr.String())
 	require.Empty(t, c.stderr.String(), "logs clutter the story")
@@ -81,6 +82,7 @@ func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
 }
 
 func TestInterruptEndsTheStoryInMemory(t *testing.T) {
+	t.Parallel()
 	c := startChild(t, "-embedded")
 	c.tells("as after kill -9")
 	c.interrupt()
@@ -89,6 +91,7 @@ func TestInterruptEndsTheStoryInMemory(t *testing.T) {
 }
 
 func TestInterruptLeavesNothing(t *testing.T) {
+	t.Parallel()
 	c := startChild(t)
 	c.tells("starting east's API server again") // one cluster is down, and being started
 	c.interrupt()
