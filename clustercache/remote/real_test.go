@@ -36,6 +36,7 @@ func realSite(t *testing.T) (*clustercache.ClusterCache, *testenv.Cluster) {
 // TestRealEventsAreAccepted by an API server, which checks what they contain,
 // and what may change in a series.
 func TestRealEventsAreAccepted(t *testing.T) {
+	t.Parallel()
 	cc, server := realSite(t)
 	r, err := remote.NewRecorder(cc, remote.RecorderOptions{Controller: "example.com/rollout"})
 	require.NoError(t, err)
@@ -73,6 +74,7 @@ func TestRealEventsAreAccepted(t *testing.T) {
 // TestRealFinalizersAreAddedAndRemoved in each representation, and across a
 // conflict.
 func TestRealFinalizersAreAddedAndRemoved(t *testing.T) {
+	t.Parallel()
 	cc, server := realSite(t)
 	c, err := cc.Client(fleettest.Key("a"))
 	require.NoError(t, err)

@@ -121,6 +121,7 @@ func lists(t *testing.T, hub *testenv.Cluster) int {
 }
 
 func TestRealHubIsFollowedThroughRestartsAndRollbacks(t *testing.T) {
+	t.Parallel()
 	hub := testenv.Start(t, 1)[0]
 	ctx := t.Context()
 	r, err := resolver.ClusterAPI(hubClient(t, hub), resolver.HubOptions{Grace: -1})
@@ -162,6 +163,7 @@ func TestRealHubIsFollowedThroughRestartsAndRollbacks(t *testing.T) {
 }
 
 func TestRealHubServesSelectionsByNameAndType(t *testing.T) {
+	t.Parallel()
 	hub := testenv.Start(t, 1, testenv.WithCRDs(testenv.SimpleCRD(kustomization.Group, kustomization.Kind)))[0]
 	ctx := t.Context()
 	object := &unstructured.Unstructured{Object: map[string]any{
@@ -200,6 +202,7 @@ func TestRealHubServesSelectionsByNameAndType(t *testing.T) {
 // suffice, and the trouble of one cluster, whose Secret may not be read, is no
 // other's.
 func TestRealHubServesReferencesToOneWhoMayReadNamedSecretsOnly(t *testing.T) {
+	t.Parallel()
 	member := schema.GroupVersionKind{Group: "fleet.test", Version: "v1", Kind: "Member"}
 	hub := testenv.Start(t, 1, testenv.WithCRDs(testenv.SimpleCRD(member.Group, member.Kind)))[0]
 	ctx := t.Context()
