@@ -27,7 +27,7 @@ type event struct {
 
 // testlog turns events into the output of go test.
 type testlog struct {
-	out   io.Writer
+	out   *printer
 	open  map[string]*pkg // packages that have not ended
 	tests []timing
 	fails []string // the closing line of each package that failed
@@ -40,7 +40,19 @@ type timing struct {
 }
 
 func newLog(out io.Writer) *testlog {
-	return &testlog{out: out, open: map[string]*pkg{}}
+	return &testlog{out: &printer{to: out}, open: map[string]*pkg{}}
+}
+
+// printer remembers the first error.
+type printer struct {
+	to  io.Writer
+	err error
+}
+
+func (p *printer) print(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.to, format, args...)
+	}
 }
 
 // read prints each package as soon as it has ended. A line that is no event is
@@ -53,7 +65,7 @@ func (l *testlog) read(in io.Reader) error {
 			l.line(line)
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return l.out.err
 		}
 		if err != nil {
 			return err
@@ -64,12 +76,12 @@ func (l *testlog) read(in io.Reader) error {
 func (l *testlog) line(line []byte) {
 	var e event
 	if json.Unmarshal(line, &e) != nil || e.Action == "" {
-		_, _ = l.out.Write(line)
+		l.out.print("%s", line)
 		return
 	}
 	switch {
 	case e.Action == "build-output":
-		fmt.Fprint(l.out, e.Output)
+		l.out.print("%s", e.Output)
 	case e.Package != "":
 		l.event(e)
 	}
@@ -105,7 +117,7 @@ func (l *testlog) end(p *pkg, failed bool) {
 		l.fails = append(l.fails, p.closing())
 		return
 	}
-	fmt.Fprint(l.out, p.closing())
+	l.out.print("%s", p.closing())
 }
 
 // close prints the packages that did not end, the n slowest tests, and the
@@ -117,18 +129,18 @@ func (l *testlog) close(n int) {
 	}
 	slices.SortStableFunc(l.tests, func(a, b timing) int { return cmp.Compare(b.took, a.took) })
 	if n = min(n, len(l.tests)); n > 0 {
-		fmt.Fprintf(l.out, "The %d slowest of %d tests:\n", n, len(l.tests))
+		l.out.print("The %d slowest of %d tests:\n", n, len(l.tests))
 	}
 	for _, t := range l.tests[:n] {
-		fmt.Fprintf(l.out, "%8.2fs  %s\n", t.took.Seconds(), t.name)
+		l.out.print("%8.2fs  %s\n", t.took.Seconds(), t.name)
 	}
 	if !l.failed() {
 		return
 	}
 	for _, line := range l.fails {
-		fmt.Fprint(l.out, line)
+		l.out.print("%s", line)
 	}
-	fmt.Fprintln(l.out, "FAIL")
+	l.out.print("FAIL\n")
 }
 
-func (l *testlog) failed() bool { return len(l.fails) > 0 }
+func (l *testlog) failed() bool { return len(l.fails) > 0 || l.out.err != nil }

@@ -39,7 +39,11 @@ func TestPasses(t *testing.T) {
 func TestFails(t *testing.T) {
 	t.Log("a log of a failing test")
 	t.Run("well", func(t *testing.T) { t.Parallel(); t.Log("of the subtest that passed") })
-	t.Run("badly", func(t *testing.T) { t.Parallel(); fmt.Println("on stdout"); t.Error("of the\nsubtest that failed") })
+	t.Run("badly", func(t *testing.T) {
+		t.Parallel()
+		fmt.Println("on stdout")
+		t.Error("of the\nsubtest that failed")
+	})
 }
 `,
 	"panics/panics_test.go": `package panics

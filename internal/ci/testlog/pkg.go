@@ -3,11 +3,7 @@
 
 package main
 
-import (
-	"fmt"
-	"io"
-	"strings"
-)
+import "strings"
 
 // pkg is the output of one package, by test. What belongs to no test has the
 // empty name.
@@ -42,7 +38,7 @@ func (p *pkg) closing() string {
 
 // printAll prints the tests one after the other, though they may have run at
 // once, and then what belongs to no test.
-func (p *pkg) printAll(out io.Writer) {
+func (p *pkg) printAll(out *printer) {
 	for _, name := range p.names {
 		if name != "" {
 			p.tests[name].print(out, name)
@@ -50,26 +46,26 @@ func (p *pkg) printAll(out io.Writer) {
 	}
 	for _, line := range p.of("").output {
 		if line != "PASS\n" {
-			fmt.Fprint(out, line)
+			out.print("%s", line)
 		}
 	}
 }
 
-func (t *test) print(out io.Writer, name string) {
+func (t *test) print(out *printer, name string) {
 	passed := t.result == "pass" || t.result == "skip"
 	if t.result == "" {
-		fmt.Fprintf(out, "--- %s did not end\n", name)
+		out.print("--- %s did not end\n", name)
 	}
 	for _, line := range t.output {
 		if isResult(line) && !passed {
-			fmt.Fprint(out, line)
+			out.print("%s", line)
 		}
 	}
 	for _, line := range t.output {
 		if isResult(line) || isFrame(line) || passed && isLog(line) {
 			continue
 		}
-		fmt.Fprint(out, line)
+		out.print("%s", line)
 	}
 }
 
