@@ -45,7 +45,7 @@ const slowness = 900 * time.Millisecond
 // families returns all families.
 func families() []*family {
 	return slices.Concat(networkFamilies(), historyFamilies(), rightsFamilies(), contentFamilies(), kindFamilies(),
-		soloFamilies(), serverFamilies(), hostileFamilies())
+		soloFamilies(), secondFamilies(), serverFamilies(), hostileFamilies())
 }
 
 func everything(*fakeapi.Kind) bool { return true }

@@ -90,6 +90,9 @@ type site struct {
 	removed  bool
 	switched time.Time // only the test's own goroutine uses it
 
+	counts   bool // lists and watches are counted in accepted
+	accepted atomic.Int64
+
 	serial atomic.Int64 // of changes that only advance the history
 }
 
@@ -194,6 +197,7 @@ func (s *site) intercept(r *fakeapi.Request) *fakeapi.Fault {
 // ServeHTTP implements http.Handler.
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = s.mark(w, r)
+	w = s.accepts(w, r)
 	s.mu.Lock()
 	b, prefix := s.now, s.prefix
 	s.mu.Unlock()
