@@ -21,9 +21,9 @@ type Representation uint8
 
 const (
 	// AsGiven is the representation in which the user named the kind: [Typed]
-	// for a typed object, [Unstructured] for an unstructured one, and [Packed]
-	// for [Kind]. It is the default. A selection that names no kind uses
-	// Packed.
+	// for a typed object, [Unstructured] for an unstructured one, and [Metadata]
+	// for a *metav1.PartialObjectMetadata, which [Kind] returns. It is the
+	// default. A selection that names no kind uses [Packed].
 	AsGiven Representation = iota
 	// Packed is the cached object itself, shared and read-only. Its metadata
 	// can be read without decoding.
@@ -40,7 +40,9 @@ const (
 // givenRepresentation returns the representation in which a kind was named.
 func givenRepresentation(kind client.Object) Representation {
 	switch kind.(type) {
-	case *metav1.PartialObjectMetadata, *informerpool.Object:
+	case *metav1.PartialObjectMetadata:
+		return Metadata
+	case *informerpool.Object:
 		return Packed
 	case runtime.Unstructured:
 		return Unstructured

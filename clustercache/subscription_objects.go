@@ -64,7 +64,8 @@ func (s *objectSubscription) handle(e informerpool.Event, to func(ObjectEvent)) 
 	if err != nil {
 		s.misfit.Add(1)
 		s.cc.log.Error(err, "Object cannot be given to predicates; its event passes",
-			"cluster", clusterName(e.Key.Cluster), "kind", gvk.Kind)
+			"cluster", clusterName(e.Key.Cluster), "kind", kindName(gvk),
+			"object", watchset.ObjectName(client.ObjectKeyFromObject(e.Object())))
 	}
 	if ok || err != nil {
 		to(ObjectEvent{

@@ -22,8 +22,8 @@ import (
 )
 
 // ObjectMapFunc returns the requests to reconcile because of an object of a
-// cluster. The object is in the source's Representation: typed where the kind
-// was named by a typed object. It is called with the old and the new state of
+// cluster. The object is in ObjectSourceOptions.Representation, by default typed
+// where the kind was named by a typed object. It is called with the old and the new state of
 // an update, and with every delivered state of a deleted object. It is called
 // by one goroutine at a time for each controller. ctx ends with the controller,
 // or when the source is stopped. A panic is counted by Failures and loses only
@@ -35,10 +35,10 @@ type TypedObjectSource[request comparable] = Source[request, ObjectMapFunc[reque
 
 // ObjectSourceOptions configure how an object source delivers.
 type ObjectSourceOptions struct {
-	// Representation is that of the objects passed to the mapping function and
-	// the predicates; for predicates, ObjectSelection.Representation takes
-	// precedence. Defaults to [clustercache.AsGiven]. Functions that read only
-	// metadata cost least with [clustercache.Packed].
+	// Representation is that of the objects passed to the mapping function;
+	// predicates have ObjectSelection.Representation. Defaults to the latter,
+	// and so to the form in which the kind is named. A function that reads only
+	// metadata costs least with [clustercache.Packed].
 	Representation clustercache.Representation
 	// Debounce delays a request until no further event has led to it for that
 	// long. Zero means that it is queued at once. Only keys are delayed; the
@@ -89,7 +89,6 @@ func ObjectSource[request comparable](
 		}
 		narrowed := selection
 		narrowed.Owned = true
-		narrowed.Representation = cmp.Or(selection.Representation, options.Representation)
 		return cc.Subscribe(narrowed, func(e clustercache.ObjectEvent) { o.handle(r, e) })
 	}
 	s.mapping.Store(&mapping)
@@ -117,7 +116,8 @@ func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
 		if err != nil {
 			s.failures.Add(1)
 			s.cc.Options().Logger.Error(err, "Object cannot be given to the mapping function",
-				"cluster", clustername.Of(e.Cluster))
+				"cluster", clustername.Of(e.Cluster), "kind", watchset.KindName(e.GVK),
+				"object", watchset.ObjectName(client.ObjectKeyFromObject(o)))
 			continue
 		}
 		for _, q := range mapping(r.ctx, e.Cluster, obj) {

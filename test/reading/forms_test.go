@@ -232,7 +232,7 @@ func TestPredicatesGetTheFormOfTheirFeed(t *testing.T) {
 			{&corev1.ConfigMap{}, clustercache.AsGiven, &corev1.ConfigMap{}},
 			{&corev1.ConfigMap{}, clustercache.Packed, &informerpool.Object{}},
 			{loose, clustercache.AsGiven, &unstructured.Unstructured{}},
-			{clustercache.Kind(fleettest.ConfigMap), clustercache.AsGiven, &informerpool.Object{}},
+			{clustercache.Kind(fleettest.ConfigMap), clustercache.AsGiven, &metav1.PartialObjectMetadata{}},
 			{clustercache.Kind(fleettest.ConfigMap), clustercache.Typed, &corev1.ConfigMap{}},
 			{clustercache.Kind(fleettest.ConfigMap), clustercache.Metadata, &metav1.PartialObjectMetadata{}},
 		} {
