@@ -68,12 +68,14 @@ type Status struct {
 	Phase   Phase            `json:"phase"`
 	// Since is when the phase began.
 	Since time.Time `json:"since"`
-	// LastError is the last failure that is not resolved, as text in JSON;
-	// Reason is its short form, a word of [ReasonOf]. A Ready cluster may have
-	// one: new access that does not work leaves the old one in use, a server
-	// that answers 429 is alive, but busy, and the server may refuse, or not
-	// serve, what is watched. Of several watches that fail, it is the error of
-	// one.
+	// LastError is the failure that is not resolved, as text in JSON; Reason is
+	// its short form, a word of [ReasonOf]. Rejected credentials, and what
+	// policy refuses, stay the reason until an attempt shows the contrary, even
+	// if later attempts fail in another way, which LastError then quotes. A
+	// Ready cluster may have a LastError: new access that does not work leaves
+	// the old one in use, a server that answers 429 is alive, but busy, and the
+	// server may refuse, or not serve, what is watched. Of several watches that
+	// fail, it is the error of one.
 	Reason    string `json:"reason,omitempty"`
 	LastError error  `json:"-"`
 	// Connected reports whether requests are sent.

@@ -53,13 +53,15 @@ type standing struct {
 }
 
 // fault returns what keeps the informer from its server: what is known to be
-// wrong with the store, if anything, and what the last attempt failed with.
+// wrong with the store, if anything, or else what the last attempt failed with.
+// It quotes the latter without wrapping it: an error that was both would be
+// taken for either.
 func (t *trust) fault() error {
 	stands := cmp.Or(t.doubt, t.verdict.stands())
 	if stands == nil || t.lastErr == nil || errors.Is(t.lastErr, stands) {
 		return t.lastErr
 	}
-	return fmt.Errorf("%w; the last attempt failed: %w", stands, t.lastErr)
+	return fmt.Errorf("%w; the last attempt failed: %s", stands, t.lastErr.Error())
 }
 
 // setState changes the state.

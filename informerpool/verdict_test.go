@@ -77,7 +77,8 @@ func TestVerdictStandsWhateverFails(t *testing.T) {
 	for range 2 {
 		tr.suspect(failures[0].err)
 		tr.suspect(io.ErrUnexpectedEOF)
-		require.ErrorIs(t, tr.fault(), io.ErrUnexpectedEOF)
+		require.ErrorContains(t, tr.fault(), io.ErrUnexpectedEOF.Error())
+		require.NotErrorIs(t, tr.fault(), io.ErrUnexpectedEOF)
 		require.True(t, apierrors.IsForbidden(tr.fault()), "%v", tr.fault())
 		tr.attach()
 		require.NoError(t, tr.verdict.stands())

@@ -16,7 +16,7 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 	switch e.Kind {
 	case Asked:
 		if m.Running == None && (m.Phase == Gone || (m.Phase == Pending && m.Gen == 0)) {
-			m.Err, m.Reason = nil, "" // of the cluster's previous existence
+			m.Faults = Faults{} // of the cluster's previous existence
 			m.connect()
 		}
 	case Changed:
@@ -50,8 +50,9 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		}
 	case Removed:
 		m.gone()
-		m.Err, m.Reason = nil, e.Reason
+		m.Faults = Faults{Attempt: Failure{Reason: e.Reason}}
 	}
+	m.Failure = m.counts(m.Connected)
 
 	if m.Connected && m.Running != Connect && m.ResolveAt.IsZero() && cfg.ResolveInterval > 0 {
 		m.ResolveAt = m.after(now, cfg.ResolveInterval)
@@ -145,11 +146,7 @@ func (m *machine) unrecognized() {
 	if !m.Connected {
 		return
 	}
-	m.Unrecognized = true
-	if m.Failures > 0 {
-		return // failing probes are the stronger evidence
-	}
-	m.fail()
+	m.Unrecognized, m.Identity = true, m.failure()
 	m.enter(Degraded)
 }
 
@@ -157,10 +154,10 @@ func (m *machine) recognized() {
 	if !m.Unrecognized {
 		return
 	}
-	m.Unrecognized = false
+	m.Unrecognized, m.Identity = false, Failure{}
 	if m.Failures == 0 {
 		m.enter(Ready)
-		m.Err, m.Reason = nil, ""
+		m.Probing = Failure{}
 	}
 }
 
@@ -233,13 +230,15 @@ func (m *machine) gone() {
 // down ends a connection and enters p.
 func (m *machine) down(p Phase) {
 	m.Connected, m.Unrecognized, m.Failures, m.Successes = false, false, 0, 0
+	m.Probing, m.Identity = Failure{}, Failure{}
 	m.ProbeAt, m.ResolveAt, m.GraceUntil, m.GraceGone = time.Time{}, time.Time{}, time.Time{}, false
 	m.LostSince = m.now
 	m.enter(p)
 	m.do(Down)
 }
 
-func (m *machine) fail() { m.Err, m.Reason = m.e.Err, m.e.Reason }
+// failure returns the failure that the event reports.
+func (m *machine) failure() Failure { return Failure{m.e.Err, m.e.Reason} }
 
 func (m *machine) succeeded() {
 	if m.Running == None || m.e.Gen != m.Gen {
@@ -252,9 +251,11 @@ func (m *machine) succeeded() {
 		m.ProbeEnd, m.LastProbe, m.Failures = m.now, m.now, 0
 		m.answered(m.now)
 		m.Successes++
-		if m.Phase == Degraded && m.Successes >= m.cfg.SuccessThreshold && !m.Unrecognized {
-			m.enter(Ready)
-			m.Err, m.Reason = nil, ""
+		if m.Successes >= m.cfg.SuccessThreshold {
+			m.Probing = Failure{}
+			if m.Phase == Degraded && !m.Unrecognized {
+				m.enter(Ready)
+			}
 		}
 		m.ProbeAt = m.nextProbe()
 		return
@@ -274,7 +275,7 @@ func (m *machine) succeeded() {
 func (m *machine) proven() {
 	m.ProbeEnd, m.LastProbe, m.Failures, m.Successes, m.Spurious = m.now, m.now, 0, 0, 0
 	m.answered(m.now)
-	m.Tries, m.Err, m.Reason, m.Unrecognized = 0, nil, "", false
+	m.Tries, m.Faults, m.Unrecognized = 0, Faults{}, false
 	m.Revision, m.Rejected, m.Prove = m.e.Revision, "", false
 	m.GraceUntil, m.GraceGone = time.Time{}, false
 	m.enter(Ready)
@@ -294,13 +295,32 @@ func (m *machine) proven() {
 func (m *machine) unchanged() {
 	m.Tries = 0
 	m.GraceUntil, m.GraceGone = time.Time{}, false
+	m.lift()
+	m.Attempt = Failure{}
 	if m.Phase == Ready {
-		m.Err, m.Reason = nil, ""
+		m.Probing = Failure{}
 	}
 	if m.Prove { // doubt arose meanwhile
 		m.connect()
 	}
 }
+
+// record records why an attempt to connect failed, or why a connection ended. A
+// refusal outlasts failures of another kind: a server that rejects the
+// credentials, and then cannot be reached, has not accepted them.
+func (m *machine) record() {
+	switch m.e.Class {
+	case Rejected, Policy:
+		m.Refusal, m.RefusedBy, m.Attempt = m.failure(), m.e.Class, Failure{}
+		return
+	case NoAccess, NoCluster:
+		m.lift()
+	}
+	m.Attempt = m.failure()
+}
+
+// lift ends a refusal.
+func (m *machine) lift() { m.Refusal, m.RefusedBy = Failure{}, Trouble }
 
 func (m *machine) failed() {
 	if m.Running == None || m.e.Gen != m.Gen {
@@ -316,12 +336,14 @@ func (m *machine) failed() {
 		m.Failed++
 	}
 	m.Prove = m.Prove || m.e.Class == Rejected
+	if was == Connect && m.e.Revision != "" && m.RefusedBy == Policy {
+		m.lift() // policy let the attempt pass
+	}
 	switch {
 	case was == Connect && m.outdated():
 		m.connect()
 	case was == Probe && m.e.Class == Rejected && m.Rejected != m.Revision:
-		m.Rejected = m.Revision
-		m.fail()
+		m.Rejected, m.Probing = m.Revision, m.failure()
 		m.connect()
 	case was == Probe:
 		m.missed()
@@ -335,8 +357,10 @@ func (m *machine) failed() {
 // refreshFailed keeps the connection in use, unless the failure is that of its
 // own access.
 func (m *machine) refreshFailed() {
-	m.fail()
 	own := m.e.Revision != "" && m.e.Revision == m.Revision
+	if !own || m.e.Class == Rejected {
+		m.record() // missed records the others
+	}
 	if m.e.Class != NoAccess && m.e.Class != NoCluster {
 		m.GraceUntil, m.GraceGone = time.Time{}, false // access exists again, although it does not work
 	}
@@ -366,7 +390,7 @@ func (m *machine) refreshFailed() {
 }
 
 func (m *machine) connectFailed() {
-	m.fail()
+	m.record()
 	switch m.e.Class {
 	case NoAccess:
 		m.enter(Pending)
@@ -381,7 +405,9 @@ func (m *machine) connectFailed() {
 		m.enter(Disconnected)
 		m.RetryAt = m.after(m.now, 3*m.cfg.RetryBase)
 	default:
-		m.enter(Disconnected)
+		if m.RefusedBy != Policy { // which was not asked this time
+			m.enter(Disconnected)
+		}
 		m.Tries++
 		m.RetryAt = m.backoff()
 	}

@@ -71,7 +71,7 @@ func (m *machine) afterProbe(d time.Duration) time.Time {
 
 // missed counts a failed probe of the connection in use.
 func (m *machine) missed() {
-	m.fail()
+	m.Probing = m.failure()
 	m.Failures++
 	m.Successes, m.Spurious = 0, 0
 	if m.Failures < m.cfg.FailureThreshold {
@@ -82,6 +82,7 @@ func (m *machine) missed() {
 		}
 		return
 	}
+	m.record()
 	m.down(Disconnected)
 	m.Tries = 1
 	m.RetryAt = m.backoff()

@@ -3,7 +3,10 @@
 
 package phase
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Phase is the state of a cluster's connection.
 type Phase uint8
@@ -96,6 +99,7 @@ type State struct {
 	// since; zero while connected, and for clusters that are not known.
 	LostSince time.Time
 	Failure
+	Faults
 	// Connected: the last of Up and Down was Up.
 	Connected bool
 	// Known: there was an Up since the cluster was last evicted.
@@ -110,10 +114,55 @@ type State struct {
 	Grace
 }
 
-// Failure is the last failure that no success has followed.
+// Failure is why a cluster is not as it should be. That of State is the one of
+// Faults that counts.
 type Failure struct {
 	Err    error
 	Reason string // the short form of Err
+}
+
+// Faults are the failures that stand. Each has a success of its own that ends
+// it, and no success or failure of another kind does:
+//
+//	                 ended by
+//	Probing          SuccessThreshold probes in a row, a proof of the access
+//	Identity         Recognized, a proof of the access
+//	Refusal          a proof of the access; the answer that nothing has changed,
+//	                 or that there is no access; of a policy, also that the
+//	                 server was queried
+//	Attempt          a proof of the access; the answer that nothing has changed
+//
+// While the cluster is connected, the first of them that stands counts, in this
+// order. While it is not, Refusal counts before Attempt. A Refusal followed by
+// another failure says so.
+type Faults struct {
+	// Probing is what the probes of a connected cluster failed with.
+	Probing Failure
+	// Identity: the server does not prove its identity.
+	Identity Failure
+	// Refusal: the server rejects the credentials, or policy forbids the
+	// access. RefusedBy is which of both, Trouble if there is none.
+	Refusal   Failure
+	RefusedBy Class
+	// Attempt is what the last attempt to connect, or the probe that ended the
+	// connection, failed with if that was not the Refusal.
+	Attempt Failure
+}
+
+// counts returns the failure that counts.
+func (f *Faults) counts(connected bool) Failure {
+	switch none := (Failure{}); {
+	case connected && f.Probing != none:
+		return f.Probing
+	case connected && f.Identity != none:
+		return f.Identity
+	case f.RefusedBy == Trouble:
+		return f.Attempt
+	case f.Attempt == none:
+		return f.Refusal
+	}
+	err := fmt.Errorf("%w; the last attempt failed: %v", f.Refusal.Err, f.Attempt.Err) //nolint:errorlint // it is neither
+	return Failure{err, f.Refusal.Reason}
 }
 
 // Attempts are the probes and the attempts to connect.

@@ -77,6 +77,8 @@ func TestLossLastsUntilTheNextConnection(t *testing.T)                          
 func TestAttemptsThatFailAreCountedAndTooEarlyOnesAreNot(t *testing.T)                 { play(t) }
 func TestPolicyThatRefusesIsAskedAgain(t *testing.T)                                   { play(t) }
 func TestOutageIsOverSoonAfterTheServerReturns(t *testing.T)                           { play(t) }
+func TestRefusalOutlastsFailuresOfAnotherKind(t *testing.T)                            { play(t) }
+func TestSuccessEndsItsOwnFaultAlone(t *testing.T)                                     { play(t) }
 
 var capital = regexp.MustCompile(`\B[A-Z]`)
 
