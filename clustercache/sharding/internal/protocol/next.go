@@ -62,13 +62,14 @@ func (s *step) healthy() bool { return s.ID() != "" && !s.reached(s.own.until) }
 // ownership announces what the view and the clock say about each slot.
 func (s *step) ownership() {
 	id, healthy := s.ID(), s.healthy() && !s.mismatch
+	gains := healthy && s.own.uid != s.own.quitting
 	for n := range s.slots {
 		slot := &s.slots[n]
 		valid := healthy && slot.Holder == id && slot.Token > slot.givenUp
 		if slot.owned != 0 && (!valid || slot.Token != slot.owned) {
 			s.lose(n)
 		}
-		if valid && slot.owned == 0 {
+		if valid && gains && slot.owned == 0 {
 			s.warm(n, true)
 			slot.owned, slot.heir = slot.Token, ""
 			s.do(Action{Kind: Gain, Slot: n, Token: slot.Token})
@@ -108,6 +109,7 @@ func (s *step) membership() {
 	switch {
 	case s.own.leaving && s.idle() && s.members[i].Leaving:
 		if s.ready(h) {
+			s.own.quitting, s.own.quit = h.UID, false
 			s.write(h, Action{Kind: Quit, UID: h.UID})
 		}
 	case s.ID() != "" && !h.busy && s.reached(s.own.due):
@@ -137,6 +139,7 @@ func (s *step) warmed() Set {
 // hub answers its writes, but the watch does not show them. It asks for a
 // refresh in time.
 func (s *step) stale() bool {
+	s.look()
 	if s.own.unheard.IsZero() {
 		s.own.refreshed = false
 		return false
@@ -146,6 +149,16 @@ func (s *step) stale() bool {
 		s.do(Action{Kind: Refresh})
 	}
 	return s.reached(s.own.unheard.Add(s.cfg.OwnFor))
+}
+
+// look asks for a refresh after a renewal was refused: what the list shows is
+// believed. Until then the replica owns its slots for as long as the last
+// renewal that succeeded lets it.
+func (s *step) look() {
+	if s.own.refused && s.reached(s.own.looked.Add(s.cfg.OwnFor/2)) {
+		s.own.refused, s.own.looked = false, s.now
+		s.do(Action{Kind: Refresh})
+	}
 }
 
 // idle reports whether the replica owns no slot, and all its releases have been

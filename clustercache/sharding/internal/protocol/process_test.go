@@ -173,7 +173,14 @@ func (p *process) send(a protocol.Action) {
 			}
 			return
 		}
-		o := w.apply(p, a)
+		o := protocol.Refused
+		refused, committed := w.refuse(p)
+		if !refused || committed {
+			o = w.apply(p, a)
+		}
+		if refused {
+			o = protocol.Refused
+		}
 		if p.unreachable() || w.rand.Float64() < w.weather.lost {
 			return
 		}

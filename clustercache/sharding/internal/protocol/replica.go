@@ -73,8 +73,17 @@ func (h *held) writable(now time.Time) bool {
 
 // membership is what the replica knows of its own Lease beyond the view.
 type membership struct {
-	uid, id string    // in the view; empty if there is none
-	revoked string    // the uid that the hub reports to be gone
+	uid, id string // in the view; empty if there is none
+	// quitting is the uid under which the deletion of the Lease was sent:
+	// nothing is gained under it any more, since the deletion may have been
+	// carried out. quit is set once that was answered.
+	quitting string
+	quit     bool
+	// refused means that a renewal was refused, which proves nothing: a gateway
+	// may have answered, or the server after the commit. looked is when a
+	// refresh was last asked for because of that.
+	refused bool
+	looked  time.Time
 	until   time.Time // when ownership ends
 	due     time.Time // of the next renewal
 	// lapsed: ownership ended since the others were last judged. Their Leases
@@ -132,7 +141,7 @@ func New(cfg Config) *Replica {
 
 // ID returns the replica's [HolderID], or nothing while it is no member.
 func (r *Replica) ID() string {
-	if r.own.uid == r.own.revoked {
+	if r.own.quit && r.own.uid == r.own.quitting {
 		return ""
 	}
 	return r.own.id

@@ -202,6 +202,8 @@ func (s *simulation) fault() {
 		func() { s.storm(w.upTo(time.Minute)) },
 		func() { s.storm(w.upTo(time.Minute)) },
 		func() { p.deaf = true; s.disturb(20 * time.Second) },
+		func() { s.refuse(p, w.upTo(20*time.Second)) },
+		func() { s.refuse(nil, w.upTo(20*time.Second)) },
 		func() { s.recount() },
 		func() {
 			s.storm(40 * time.Second)
@@ -300,6 +302,19 @@ func (s *simulation) storm(d time.Duration) {
 			w.weather.lost, w.weather.late = 0, 0
 		}
 	})
+}
+
+// refuse has writes of a process, or of all, refused.
+func (s *simulation) refuse(p *process, d time.Duration) {
+	w := s.w
+	w.weather.refusals = refusals{
+		until:     w.now + d,
+		share:     []float64{0.3, 1}[w.rand.IntN(2)],
+		committed: []float64{0, 0.5, 1}[w.rand.IntN(3)],
+		of:        p,
+	}
+	s.disturb(d)
+	w.log(fmt.Sprintf("writes are refused for %v", d))
 }
 
 // recount changes what the replicas know of the clusters.

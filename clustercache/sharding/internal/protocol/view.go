@@ -35,7 +35,7 @@ func (r *Replica) Replace(now time.Time, leases []Lease) {
 	for _, l := range leases {
 		r.Observe(now, l)
 	}
-	r.viewed, r.own.unheard = true, time.Time{}
+	r.viewed, r.own.unheard, r.own.refused = true, time.Time{}, false
 }
 
 // Observe adds or replaces a Lease in the view.
@@ -132,8 +132,10 @@ func (r *Replica) Answer(now, sent time.Time, a Action, o Outcome) {
 	case a.Kind == Found || a.Kind == Join:
 	case a.UID != r.own.uid:
 		return
-	case a.Kind == Quit || a.Kind == Renew && o == Refused:
-		r.own.revoked = a.UID
+	case a.Kind == Quit:
+		r.own.quit = true
+	case a.Kind == Renew && o == Refused:
+		r.own.refused = true
 	case a.Kind == Renew:
 		// From when it was sent: the answer may have taken any time.
 		if until := sent.Add(r.cfg.OwnFor); until.After(r.own.until) {

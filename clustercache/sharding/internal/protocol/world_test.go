@@ -49,6 +49,26 @@ type weather struct {
 	lost, late float64       // probabilities, each way
 	deletions  time.Duration // how long deletions take to reach the hub
 	away       time.Duration // until when the hub does not answer
+	refusals   refusals
+}
+
+// refusals are writes that are answered as if their condition were not met,
+// although it is: by a gateway, or by the hub after the commit.
+type refusals struct {
+	until     time.Duration
+	share     float64  // of the writes
+	committed float64  // of these
+	of        *process // nil: of all
+}
+
+// refuse reports whether a write is refused in this way, and whether it is
+// carried out all the same.
+func (w *world) refuse(p *process) (refused, committed bool) {
+	r := w.weather.refusals
+	if w.now >= r.until || r.of != nil && r.of != p || w.rand.Float64() >= r.share {
+		return false, false
+	}
+	return true, w.rand.Float64() < r.committed
 }
 
 // broken is a rule of the protocol that is not followed, which the oracles must
