@@ -36,7 +36,9 @@
 // A replica stops being an owner 10 s after it sent the last renewal that
 // succeeded. Others take it for dead once they have seen no renewal for 15 s,
 // and begin by deleting its Lease, on condition that nothing has changed: that
-// revokes all its slots at once, and it cannot come back by a late renewal.
+// revokes all its slots at once, and it cannot come back by a late renewal. A
+// renewal that is refused proves nothing, since a gateway may have answered it:
+// the replica lists the Leases, and believes what it sees.
 //
 // # What is promised
 //

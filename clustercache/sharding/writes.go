@@ -38,16 +38,29 @@ func (s *Sharding) send(ctx context.Context, a protocol.Action) {
 		err := s.write(limited, a, sent)
 		outcome := outcomeOf(a, err)
 		if err != nil {
-			s.log.V(level(outcome)).Info("write to lease failed", "lease", a.Name, "error", err.Error())
+			s.log.V(level(a, outcome)).Info("write to lease failed", "write", writeNames[a.Kind], "lease", a.Name,
+				"error", err.Error())
 		}
 		s.post(ctx, func(now time.Time) { s.replica.Answer(now, sent, a, outcome) })
 	})
 }
 
+// writeNames name the writes in logs.
+var writeNames = map[protocol.Kind]string{
+	protocol.Found:   "found",
+	protocol.Join:    "join",
+	protocol.Renew:   "renew",
+	protocol.Take:    "take",
+	protocol.Release: "release",
+	protocol.Bury:    "bury",
+	protocol.Quit:    "quit",
+}
+
 // level is that of the log line for a failed write. Those whose condition was
-// not met belong to the protocol.
-func level(o protocol.Outcome) int {
-	if o == protocol.Refused {
+// not met belong to the protocol, except that nothing but a deletion of its
+// Lease keeps a replica from renewing it.
+func level(a protocol.Action, o protocol.Outcome) int {
+	if o == protocol.Refused && a.Kind != protocol.Renew {
 		return 1
 	}
 	return 0

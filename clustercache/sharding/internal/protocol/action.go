@@ -76,8 +76,9 @@ type Outcome uint8
 const (
 	// Done: the hub carried out the write.
 	Done Outcome = iota
-	// Refused: the condition of the write was not met, so it will never be
-	// carried out.
+	// Refused: the hub answered that the condition of the write was not met. It
+	// may have been carried out all the same, and a gateway may have answered:
+	// what the view shows decides.
 	Refused
 	// Unknown: any other result. The write may have been carried out, and may
 	// still be.

@@ -55,7 +55,8 @@
 //     Leases of the group, which shows the changes in the order in which they
 //     happened, and R1's Lease was there before R1 could write its UID into the
 //     slot. So the Lease had been deleted: by R1, which does that only when it
-//     owns nothing, or by a member that took R1 for dead.
+//     owns nothing, and gains nothing under the Lease from then on, or by a
+//     member that took R1 for dead.
 //
 // A member takes R1 for dead if it has seen no change of R1's Lease for the
 // time that the Lease itself states, Config.DeadAfter, by its own clock. It

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sharding_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// answer is what happens to a write instead of what should.
+type answer struct {
+	committed bool // the hub carries it out
+	code      int  // 0: none
+	page      bool // of a gateway, instead of a Status
+	after     time.Duration
+	never     bool
+}
+
+// answers are those that a hub, or what is in front of it, gives to writes.
+func answers() map[string]answer {
+	all := map[string]answer{
+		"a page with 404":           {code: http.StatusNotFound, page: true},
+		"a page with 502":           {code: http.StatusBadGateway, page: true},
+		"a reset":                   {},
+		"a reset after the commit":  {committed: true},
+		"nothing":                   {never: true},
+		"nothing after the commit":  {never: true, committed: true},
+		"five seconds late":         {after: 5 * time.Second, code: http.StatusGatewayTimeout},
+		"committed five seconds on": {after: 5 * time.Second, code: http.StatusGatewayTimeout, committed: true},
+	}
+	for _, code := range []int{
+		http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
+		http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	} {
+		all[http.StatusText(code)] = answer{code: code}
+		all[http.StatusText(code)+" after the commit"] = answer{code: code, committed: true}
+	}
+	return all
+}
+
+// trouble is a transport that answers writes of some verbs in one way, for a
+// while.
+type trouble struct {
+	next  http.RoundTripper
+	verbs string
+	answer
+
+	on atomic.Bool
+}
+
+var errReset = errors.New("connection reset")
+
+// RoundTrip implements http.RoundTripper.
+func (d *trouble) RoundTrip(request *http.Request) (*http.Response, error) {
+	if !d.on.Load() || !strings.Contains(d.verbs, request.Method) {
+		return d.next.RoundTrip(request)
+	}
+	if d.after > 0 {
+		<-time.After(d.after)
+	}
+	if d.committed {
+		response, err := d.next.RoundTrip(request.WithContext(context.WithoutCancel(request.Context())))
+		if err != nil {
+			return nil, err
+		}
+		_ = response.Body.Close()
+	}
+	switch {
+	case d.never:
+		<-request.Context().Done()
+		return nil, request.Context().Err()
+	case d.code == 0:
+		return nil, errReset
+	}
+	body, media := "<html>no such page</html>", "text/html"
+	if !d.page {
+		reasons := map[int]string{
+			http.StatusUnauthorized:        "Unauthorized",
+			http.StatusForbidden:           "Forbidden",
+			http.StatusNotFound:            "NotFound",
+			http.StatusConflict:            "Conflict",
+			http.StatusGone:                "Gone",
+			http.StatusUnprocessableEntity: "Invalid",
+			http.StatusTooManyRequests:     "TooManyRequests",
+			http.StatusInternalServerError: "InternalError",
+			http.StatusServiceUnavailable:  "ServiceUnavailable",
+			http.StatusGatewayTimeout:      "Timeout",
+		}
+		media = "application/json"
+		body = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"` + reasons[d.code] + `"}`
+	}
+	return &http.Response{
+		StatusCode: d.code,
+		Header:     http.Header{"Content-Type": {media}},
+		Body:       io.NopCloser(strings.NewReader(body)),
+		Request:    request,
+	}, nil
+}
+
+// TestHazardAnswerToAWriteIsTakenForAVerdict: whatever the hub answers to
+// writes for twelve seconds, of one verb or of all, before and after the commit,
+// while a replica joins and another one leaves: no cluster ever has two owners,
+// and each has one again within twenty seconds after the trouble has ended.
+func TestHazardAnswerToAWriteIsTakenForAVerdict(t *testing.T) {
+	for verbs, does := range map[string]string{
+		"PATCH":                 "renew",
+		"POST":                  "found, join and take",
+		"PUT":                   "take and release",
+		"DELETE":                "bury and quit",
+		"PATCH POST PUT DELETE": "do anything",
+	} {
+		for name, how := range answers() {
+			for _, replicas := range []int{1, 2} {
+				if replicas == 1 && verbs == "DELETE" {
+					continue // nothing is deleted
+				}
+				t.Run(does+"/"+name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { testAnswer(t, replicas, verbs, how) })
+				})
+			}
+		}
+	}
+}
+
+func testAnswer(t *testing.T, replicas int, verbs string, how answer) {
+	g := newGroup(t, 12)
+	g.options.Slots = 8
+	hub := &trouble{next: g.config.Transport, verbs: verbs, answer: how}
+	g.config.Transport = hub
+	g.start(replicas)
+	defer g.stop()
+	// pass lets time pass, and looks each second at all replicas at one moment.
+	pass := func(seconds int, do func(second int)) (without int) {
+		for second := range seconds {
+			do(second)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			_, without = g.owned()
+		}
+		return without
+	}
+	nothing := func(int) {}
+	require.Zero(t, pass(30, nothing))
+
+	hub.on.Store(true)
+	pass(12, func(second int) {
+		switch {
+		case second == 1:
+			g.start(1)
+		case second == 4 && replicas > 1:
+			g.replicas[0].wg.Go(func() { _ = g.replicas[0].Close(context.Background()) })
+		}
+	})
+	hub.on.Store(false)
+	require.Zero(t, pass(20, nothing), "20 s after the trouble")
+}
