@@ -221,6 +221,10 @@ func secondFault(w *world) {
 	}
 	i := w.rng.IntN(2)
 	for _, i := range []int{i, 1 - i} {
+		b := s.current()
+		w.must(b.store(configMaps.object("a", "stable-0", tier(0), w.value(b))))
+		w.observe()
+		r.sample(time.Second, accepted) // which a live read shows
 		w.trace("%s: %s ends", s.name, of[i].name)
 		heals[i]()
 		w.observe()
