@@ -240,6 +240,10 @@ func historyFamilies() []*family {
 			})
 			w.must(err)
 			w.observe()
+			// Every server starts anew: one that lagged would list the content
+			// from before under the same version, and no event would follow.
+			b.api.Lag(0, nil)
+			b.api.Thaw(everything, true)
 			w.restart(s)
 			return nil
 		}},

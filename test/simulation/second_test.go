@@ -80,6 +80,7 @@ func blows() []blow {
 	shown := func(b blow) blow { b.shows = true; return b }
 	busy := failing(func(*fakeapi.Request) error { return fakeapi.TooMany() })
 	broken := errors.New("connection broken")
+	hang := func(*fakeapi.Request) *fakeapi.Fault { return &fakeapi.Fault{Answer: fakeapi.Hang} }
 
 	return []blow{
 		shown(answering("forbidden", follows, failing(fakeapi.Forbidden))),
@@ -90,7 +91,8 @@ func blows() []blow {
 			return apierrors.NewNotFound(r.GroupResource(), "")
 		}))),
 		{name: "foreign", shows: true, strike: func(w *world, s *site) func() {
-			return answering("foreign", follows, func(r *fakeapi.Request) *fakeapi.Fault { return foreign(s, r) }).strike(w, s)
+			of := answering("foreign", follows, func(r *fakeapi.Request) *fakeapi.Fault { return foreign(s, r) })
+			return of.strike(w, s)
 		}},
 		{name: "revoked", strike: func(w *world, s *site) func() {
 			s.mu.Lock()
@@ -117,8 +119,8 @@ func blows() []blow {
 		answering("internal-error", follows, with(apierrors.NewInternalError(broken))),
 		answering("broken", follows, with(broken)),
 		answering("all-broken", all, with(broken)),
-		answering("hang", follows, func(*fakeapi.Request) *fakeapi.Fault { return &fakeapi.Fault{Answer: fakeapi.Hang} }),
-		answering("all-hang", all, func(*fakeapi.Request) *fakeapi.Fault { return &fakeapi.Fault{Answer: fakeapi.Hang} }),
+		answering("hang", follows, hang),
+		answering("all-hang", all, hang),
 		answering("unhealthy", health, with(apierrors.NewInternalError(broken))),
 		answering("expired", watches, with(apierrors.NewResourceExpired("too old resource version"))),
 		net("reset", func(s *site) func() { s.net.Reset(); return func() {} }),
@@ -146,7 +148,8 @@ func foreign(s *site, req *fakeapi.Request) *fakeapi.Fault {
 			_, _ = fmt.Fprintln(w, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret",`+object+`}}`)
 			return
 		}
-		_, _ = fmt.Fprintf(w, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[{%s}]}`,
+		_, _ = fmt.Fprintf(w,
+			`{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[{%s}]}`,
 			s.api().ResourceVersion(), object)
 	}}
 }
@@ -221,6 +224,10 @@ func secondFault(w *world) {
 	}
 	i := w.rng.IntN(2)
 	for _, i := range []int{i, 1 - i} {
+		b := s.current()
+		w.must(b.store(configMaps.object("a", "stable-0", tier(0), w.value(b))))
+		w.observe()
+		r.sample(time.Second, accepted) // which a live read shows
 		w.trace("%s: %s ends", s.name, of[i].name)
 		heals[i]()
 		w.observe()
@@ -297,7 +304,9 @@ func refuses(err error) bool {
 	if !errors.Is(err, clustercache.ErrStale) {
 		return false
 	}
-	for _, known := range []error{informerpool.ErrBudget, informerpool.ErrKind, informerpool.ErrHistory, informerpool.ErrRefused} {
+	for _, known := range []error{
+		informerpool.ErrBudget, informerpool.ErrKind, informerpool.ErrHistory, informerpool.ErrRefused,
+	} {
 		if errors.Is(err, known) {
 			return true
 		}

@@ -161,8 +161,8 @@ func (f *Faults) counts(connected bool) Failure {
 	case f.Attempt == none:
 		return f.Refusal
 	}
-	err := fmt.Errorf("%w; the last attempt failed: %v", f.Refusal.Err, f.Attempt.Err) //nolint:errorlint // it is neither
-	return Failure{err, f.Refusal.Reason}
+	last := fmt.Sprint(f.Attempt.Err) // an error that was both would be taken for either
+	return Failure{fmt.Errorf("%w; the last attempt failed: %s", f.Refusal.Err, last), f.Refusal.Reason}
 }
 
 // Attempts are the probes and the attempts to connect.
