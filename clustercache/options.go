@@ -227,10 +227,11 @@ type Options struct {
 	GC GC
 
 	// Persist configures what is kept on disk for the next process, which then
-	// begins with these caches instead of a list of everything. It needs a
-	// Store, such as one of clustercache/persist/bolt. Clusters whose UID may
-	// not be read (the namespace kube-system) are left out, since nothing
-	// proves that they are the same ones again. Defaults to keeping nothing.
+	// begins with these caches instead of a list of everything: a list of
+	// metadata proves that they are current. It needs a Store, such as one of
+	// clustercache/persist/bolt. Clusters whose UID may not be read (the
+	// namespace kube-system) are left out, since nothing proves that they are
+	// the same ones again. Defaults to keeping nothing.
 	Persist persist.Options
 
 	// Informers configure the informers. Source, OnRollback and Snapshots must

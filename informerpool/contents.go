@@ -170,13 +170,9 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool)
 	i.sweepLocked(l)
 	i.mergeLocked(values)
 	i.mu.epoch, i.mu.history = epoch, l.history
-	stood := i.mu.verdict
 	i.syncedLocked(rv)
 	if i.mu.listed = l.listed; l.listed.IsZero() {
 		i.mu.listed = time.Now()
-	}
-	if l.unproven {
-		i.mu.begunBy(l.listed, stood)
 	}
 	i.published.listed.Store(&epoch)
 	for _, name := range found {

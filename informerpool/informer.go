@@ -193,8 +193,11 @@ func (i *informer) count(what counted) {
 }
 
 // proof records a sign of life of the server.
-func (i *informer) proof() {
-	i.signs.proof.Store(i.pool.clock.Now())
+func (i *informer) proof() { i.proofAt(i.pool.clock.Now()) }
+
+// proofAt records that the server's last sign of life was at an instant.
+func (i *informer) proofAt(instant int64) {
+	i.signs.proof.Store(instant)
 	if i.signs.expired.Load() {
 		i.mu.Lock()
 		i.unexpireLocked()

@@ -38,7 +38,7 @@ type listing struct {
 	over      bool
 	listed    time.Time // when the list was made that a snapshot began with; zero if this is a list itself
 	stored    bool      // the objects that arrive are those of a snapshot, which have been transformed
-	unproven  bool      // the stream that continues a snapshot has not come up to the server's version
+	asOf      int64     // the instant as of which a snapshot is proven, of the pool's clock; zero if this is a list
 	history   int       // number of the history that it shows, once it is known
 	another   bool      // whether that is another history than the store's
 	look      int       // number of the list among the informer's looks at its server

@@ -154,7 +154,8 @@ type Options struct {
 	// own.
 	Transforms map[schema.GroupResource]TransformFunc
 	// Snapshots keeps states of informers for the next process. An informer
-	// asks it once, before its first list. Optional.
+	// asks it once, before its first list, and shows a state only once the
+	// server has proved that it is current. Optional.
 	Snapshots Snapshots
 	// OnRollback is called when a server's resourceVersion is behind the one an
 	// informer has already seen. The informer waits for the call, without

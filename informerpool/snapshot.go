@@ -21,12 +21,10 @@ import (
 )
 
 const (
-	// restoredPause is how long a stream that continues a snapshot may be
-	// silent, and maxCatchUp how long it may last, before the snapshot with the
-	// changes so far is shown, if the stream has not come up to the server's
-	// version until then.
-	restoredPause = 250 * time.Millisecond
-	maxCatchUp    = 10 * time.Second
+	// maxProof is how long the stream that continues a snapshot may take to
+	// bring what the server's list shows. It is short: a list follows, and
+	// until then the informer shows nothing.
+	maxProof = 10 * time.Second
 	// maxRestores is how often a snapshot is tried, if what fails may pass,
 	// before the informer lists instead.
 	maxRestores = 3
@@ -35,6 +33,7 @@ const (
 var (
 	errDamaged   = errors.New("snapshot is damaged")
 	errOtherKind = errors.New("snapshot is of another kind")
+	errUnproven  = errors.New("snapshot is not proven to be current")
 )
 
 // Snapshots keeps states of informers for the next process, which begins with
@@ -164,10 +163,12 @@ func (i *informer) doubtState() {
 //
 //   - its identity: Ready has returned the epoch;
 //   - that its history reaches the version of the state;
-//   - that it can continue from there: the watch brings what has changed since.
+//   - that the state, with what a watch from there has brought, is the server's
+//     of now: the server is still at the version of the state, or a list of its
+//     metadata shows the same objects in the same versions.
 //
-// What the watch brings at once is part of the first state that is shown, so
-// that it is about as current as a list.
+// Time proves nothing: a stream without changes may be late. The state then
+// counts as one that was listed when the server was asked.
 func (r *reflector) restore(ctx context.Context) (*stream, error) {
 	if r.restores >= maxRestores || r.options.Snapshots == nil || r.informer.hasSynced() || !r.server.watchable() {
 		return nil, nil
@@ -184,10 +185,10 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 		return nil, nil
 	}
 
-	s, err := r.continueFrom(ctx, saved)
+	err := r.continueFrom(ctx, saved)
 	if err == nil {
 		r.restores = maxRestores
-		return s, nil
+		return r.watch(ctx)
 	}
 	r.at.resume, r.at.reach = "", ""
 	if ctx.Err() != nil || mayPass(err) && r.restores < maxRestores {
@@ -203,7 +204,7 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 // mayPass reports whether an error proves nothing about a snapshot: the server
 // is busy, or the connection broke.
 func mayPass(err error) bool {
-	for _, final := range []error{ErrHistory, ErrKind, ErrVersion, ErrRefused, ErrBudget, errDamaged, errOtherKind} {
+	for _, final := range []error{ErrHistory, ErrKind, ErrVersion, ErrRefused, ErrBudget, errDamaged, errOtherKind, errUnproven} {
 		if errors.Is(err, final) {
 			return false
 		}
@@ -234,56 +235,75 @@ func (p *Pool) dropSnapshots(cluster types.NamespacedName, why error) {
 
 // continueFrom makes a snapshot, with what has changed since, the informer's
 // state.
-func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (s *stream, err error) {
+func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err error) {
 	if !ordering.Ordered(saved.ResourceVersion) {
-		return nil, fmt.Errorf("%w: its version is %s", errDamaged, wire.Excerpt(saved.ResourceVersion))
+		return fmt.Errorf("%w: its version is %s", errDamaged, wire.Excerpt(saved.ResourceVersion))
 	}
 	if err := r.kind.learn(ctx, &r.server); err != nil {
-		return nil, err
+		return err
 	}
 	if kind := r.kind.packed.GVK().Kind; saved.Kind != "" && saved.Kind != kind {
-		return nil, fmt.Errorf("%w: %s instead of %s", errOtherKind, wire.Excerpt(saved.Kind), kind)
-	}
-	current, err := r.server.currentVersion(ctx, false)
-	if err == nil && ordering.Behind(current, saved.ResourceVersion) {
-		err = fmt.Errorf("%w (server is at %s, snapshot at %s)", ErrHistory, current, saved.ResourceVersion)
-	}
-	if err != nil {
-		return nil, err
+		return fmt.Errorf("%w: %s instead of %s", errOtherKind, wire.Excerpt(saved.Kind), kind)
 	}
 
 	l := beginList(r)
-	l.listed = saved.Listed
+	l.listed, l.asOf = saved.Listed, r.informer.pool.clock.Now()
 	defer func() { l.abort(err) }()
-	if err := r.unpack(ctx, saved, l); err != nil {
-		return nil, err
+	current, err := r.server.currentVersion(ctx, false)
+	if err == nil {
+		err = reachesKept(current, saved.ResourceVersion)
+	}
+	if err != nil {
+		return err
 	}
 	r.at.resume, r.at.reach = saved.ResourceVersion, saved.ResourceVersion
-	opts := r.server.listOptions()
-	opts.ResourceVersion = r.at.resume
-	opts.AllowWatchBookmarks = true
-	opts.TimeoutSeconds = r.server.watchSeconds()
-	r.server.count(countWatches)
-	if s, err = r.server.open(ctx, opts, r.options.StallTimeout); err != nil {
-		return nil, err
+	still := current == saved.ResourceVersion
+	if still {
+		err = r.unpack(ctx, saved, l, nil)
+	} else {
+		err = r.prove(ctx, saved, l, current)
 	}
-	if err = r.catchUp(s, l, current); err != nil {
-		s.close()
-		return nil, err
+	if err == nil {
+		err = l.finish(r.at.resume)
 	}
-	s.calm(!r.server.bookmarks)
+	if err != nil {
+		return err
+	}
+	r.server.count(countRestores)
+	if still {
+		r.informer.pool.auditRestored(r.informer)
+	}
 
-	return s, nil
+	return nil
 }
 
-// unpack adds the objects of a snapshot to a list. One permit is held
-// meanwhile, as for a list.
-func (r *reflector) unpack(ctx context.Context, saved *Snapshot, l *listing) error {
+// reachesKept returns an error if the server, which is at a version, has not
+// the history of a snapshot, or does not say so.
+func reachesKept(current, kept string) error {
+	switch {
+	case !ordering.Ordered(current):
+		return fmt.Errorf("%w: server is at %s", errUnproven, wire.Excerpt(current))
+	case ordering.Behind(current, kept):
+		return fmt.Errorf("%w (server is at %s, snapshot at %s)", ErrHistory, current, kept)
+	}
+	return nil
+}
+
+// unpack adds the objects of a snapshot to a list, and then calls compare,
+// unless it is nil. One permit is held meanwhile, as for a list.
+func (r *reflector) unpack(ctx context.Context, saved *Snapshot, l *listing, compare func() error) error {
 	release, err := r.informer.pool.permits.Take(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
+	if err := r.unpackInto(saved, l); err != nil || compare == nil {
+		return err
+	}
+	return compare()
+}
+
+func (r *reflector) unpackInto(saved *Snapshot, l *listing) error {
 	l.stored = true // they were transformed before they were kept
 	defer func() { l.stored = false }()
 
@@ -312,103 +332,9 @@ func (o storedObject) Object() []byte { return o }
 // Scan implements scanner.
 func (o storedObject) Scan() (wire.Item, error) { return wire.Scan(o) }
 
-// catchUp applies to a list, which has begun with a snapshot, the changes since
-// then, and makes the result the informer's state. That is complete once the
-// stream has come up to the current version. A stream without a change there
-// does not show that: then it is complete once the stream pauses.
-func (r *reflector) catchUp(s *stream, l *listing, current string) error {
-	began := time.Now()
-	for !ordering.Reaches(r.at.resume, current) && time.Since(began) < maxCatchUp {
-		paused, err := r.pauses(s, l)
-		if paused {
-			return err
-		}
-		if err == nil {
-			err = r.catchUpNext(s, l)
-		}
-		if err != nil {
-			return eofIsUnexpected(err)
-		}
-	}
-
-	return r.finishRestored(l)
-}
-
-// finishRestored makes a list that has begun with a snapshot the informer's
-// state.
-func (r *reflector) finishRestored(l *listing) error {
-	if err := l.finish(r.at.resume); err != nil {
-		return err
-	}
-	r.server.count(countRestores)
-	r.informer.pool.auditRestored(r.informer)
-
-	return nil
-}
-
-// pauses waits for the next frame. If the stream pauses instead, pauses
-// finishes the list meanwhile, and returns true, with the result, when a frame
-// has arrived or the stream has ended.
-//
-// A read of a stream cannot be given up. The list is therefore finished by a
-// timer, in place of the reflector, which is blocked in the read, and does
-// nothing until the timer has been stopped or its function has returned.
-func (r *reflector) pauses(s *stream, l *listing) (paused bool, err error) {
-	finished, result := make(chan struct{}), errUnreturned
-	timer := time.AfterFunc(restoredPause, func() {
-		defer close(finished)
-		l.unproven = true
-		result = r.finishRestored(l)
-	})
-	err = s.wait()
-	if timer.Stop() {
-		return false, err
-	}
-	<-finished // the stream's next read fails like this one
-
-	return true, result
-}
-
-// catchUpNext applies the next frame, which has begun to arrive.
-func (r *reflector) catchUpNext(s *stream, l *listing) error {
-	frame, err := s.next()
-	if err != nil {
-		return err
-	}
-	version := ""
-	if frame.Type == wire.Bookmark {
-		it, err := s.frames.Scan()
-		if err == nil {
-			err = r.bookmark(&it)
-		}
-		if err != nil {
-			return err
-		}
-		version = it.ResourceVersion
-	} else {
-		it, err := s.frames.Scan()
-		if err != nil {
-			return err
-		}
-		version = it.ResourceVersion
-		if err := r.at.checkOrder(version); err != nil {
-			return err
-		}
-		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
-			return err
-		}
-	}
-	if version == "" {
-		return nil
-	}
-	_, err = r.at.advance(version)
-
-	return err
-}
-
-// auditRestored schedules an audit of an informer that began with a kept state.
-// The proofs that it began with are those of a watch that resumes after a long
-// outage, and so is what they leave open.
+// auditRestored schedules an audit of an informer that began with a kept state
+// because its server was at the version of that. Another history may have got
+// to the same version.
 func (p *Pool) auditRestored(i *informer) {
 	if p.options.AuditInterval <= 0 {
 		return

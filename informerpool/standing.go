@@ -88,22 +88,6 @@ func (t *trust) attach() {
 	t.detached, t.verdict, t.lastErr = time.Time{}, verdict{}, nil
 }
 
-// begunBy puts the stream that continues a snapshot on trial. If it ends early,
-// the objects are no better than the list that the snapshot began with, and the
-// verdict from before stands.
-func (t *trust) begunBy(listed time.Time, stood verdict) {
-	now := time.Now()
-	t.trial = &trial{
-		before: standing{
-			state:    StateDegraded,
-			since:    now,
-			verdict:  stood,
-			detached: listed,
-		},
-		accepted: now,
-	}
-}
-
 // suspect records what a failed attempt reveals about the store.
 func (t *trust) suspect(err error) {
 	t.lastErr = err

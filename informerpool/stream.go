@@ -188,7 +188,23 @@ type page struct {
 }
 
 func (s *server) openPage(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
-	b, err := s.send(ctx, s.informer.pool.options.Source.List, opts, silence)
+	return s.openPageBy(ctx, s.informer.pool.options.Source.List, opts, silence)
+}
+
+// openMetadata is openPage for a list of which only the metadata is read.
+func (s *server) openMetadata(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
+	list := func(ctx context.Context, r Request) (io.ReadCloser, error) {
+		r.MetadataOnly = true
+		return s.informer.pool.options.Source.List(ctx, r)
+	}
+	return s.openPageBy(ctx, list, opts, silence)
+}
+
+func (s *server) openPageBy(
+	ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error),
+	opts metav1.ListOptions, silence time.Duration,
+) (*page, error) {
+	b, err := s.send(ctx, open, opts, silence)
 	if err != nil {
 		return nil, err
 	}

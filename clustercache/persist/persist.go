@@ -8,12 +8,14 @@
 // For each informer the objects are kept with the resourceVersion at which the
 // server had exactly those, and with the identity of the cluster. They are
 // written in the background. The next process reads them once the cluster has
-// proved the same identity, asks whether its history reaches that version, and
-// opens a watch from there. Only then, and with the changes that the watch
-// brings at once, they become the cache. Where a proof fails, or the server does
-// not remember the version any more (410), the informer lists as ever. A kept
-// state is audited within five minutes after it was used, unless audits are
-// turned off (informerpool.Options.AuditInterval).
+// proved the same identity, and asks whether its history reaches that version.
+// If anything has changed in the cluster since, it compares the objects with a
+// list of their metadata, which is smaller than one of the objects, and opens a
+// watch from the kept version for those that differ. The objects become the
+// cache once they are proven to be those that the server has; until then reads
+// find no cache, as before a list. Where a proof fails or takes more than 10 s,
+// or the server does not remember the version any more (410), the informer lists
+// as ever.
 //
 // What is damaged, of another format, cluster, kind or transform, or too old is
 // dropped, with a line in the log and in the metric

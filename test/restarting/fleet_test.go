@@ -122,20 +122,25 @@ func kinds() []client.Object {
 	return []client.Object{&corev1.ConfigMap{}, &appsv1.Deployment{}, &corev1.Namespace{}, &corev1.Pod{}}
 }
 
-// lists returns the lists that a cluster has received, streamed ones included.
-func lists(c *clustercachetest.Cluster) (n int) {
+// lists returns the lists that a cluster has received: streamed ones, and those
+// in pages, which are of metadata unless the metric of lists counts them.
+func lists(c *clustercachetest.Cluster) (streamed, paged int) {
 	for _, r := range c.Requests() {
-		history := strings.Contains(r.Query, "fleetcache-history")
-		if r.Resource != "" && !history && (r.Verb == "list" || r.Initial) &&
-			!strings.Contains(r.Query, "kube-system") {
-			n++
+		switch {
+		case r.Resource == "" || strings.Contains(r.Query, "fleetcache-history") ||
+			strings.Contains(r.Query, "kube-system"):
+		case r.Initial:
+			streamed++
+		case r.Verb == "list":
+			paged++
 		}
 	}
-	return n
+	return streamed, paged
 }
 
 // TestRestartedFleetListsNothing: a fleet whose servers keep their histories is
-// served again without a list, by one watch and one question per informer.
+// served again without a list of objects. One list of metadata per informer of
+// a cluster that has changed shows what its watch has to bring.
 func TestRestartedFleetListsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, path := clustercachetest.New(t, clustercachetest.Options{}), filepath.Join(t.TempDir(), "cache.db")
@@ -155,9 +160,15 @@ func TestRestartedFleetListsNothing(t *testing.T) {
 		synctest.Wait()
 		first.end()
 
-		before := 0
-		for _, c := range clusters {
-			before += lists(c)
+		changed, before := 0, 0
+		for i, c := range clusters {
+			streamed, paged := lists(c)
+			before += streamed
+			require.Zero(t, paged)
+			if i%2 == 0 {
+				continue
+			}
+			changed++
 			require.NoError(t, c.Client().Create(t.Context(), fleettest.ColoredConfigMap("new", "green")))
 			require.NoError(t, c.Client().Update(t.Context(), fleettest.ColoredConfigMap("c1", "blue")))
 			require.NoError(t, c.Client().Delete(t.Context(), fleettest.ColoredConfigMap("c2", "")))
@@ -166,17 +177,21 @@ func TestRestartedFleetListsNothing(t *testing.T) {
 
 		second := begin(t, f.Resolver(), path, nil)
 		defer second.end()
-		began, after := time.Now(), 0
+		began, after, metadata := time.Now(), 0, 0
 		for _, c := range clusters {
 			second.watch(c.Key(), kinds()...)
 			require.Equal(t, namesIn(t, c.Client()), second.names(c.Key()), c.Key())
-			after += lists(c)
+			streamed, paged := lists(c)
+			after += streamed
+			metadata += paged
 		}
 		require.Zero(t, after-before)
+		require.Zero(t, second.metric("fleetcache_list_requests_total"))
+		require.Equal(t, changed*len(kinds()), metadata)
 		require.InDelta(t, size*len(kinds()), second.metric("fleetcache_restores_total"), 0)
 		require.Zero(t, second.metric("fleetcache_persist_dropped_total"))
-		t.Logf("%d informers of %d clusters: %d lists, all read after %v of virtual time",
-			size*len(kinds()), size, after-before, time.Since(began))
+		t.Logf("%d informers of %d clusters: %d lists, %d of metadata, all read after %v of virtual time",
+			size*len(kinds()), size, after-before, metadata, time.Since(began))
 	})
 }
 
@@ -209,10 +224,11 @@ func TestRestartBesideChangedClusters(t *testing.T) {
 		defer second.end()
 		for name, c := range clusters {
 			if name != "hung" {
-				before := lists(c)
+				before, _ := lists(c)
 				second.watch(c.Key(), &corev1.ConfigMap{})
 				require.Equal(t, namesIn(t, c.Client()), second.names(c.Key()), name)
-				require.Equal(t, name != "same", lists(c)-before > 0, name)
+				after, _ := lists(c)
+				require.Equal(t, name != "same", after-before > 0, name)
 			}
 		}
 		_, err := second.Watch(t.Context(), clusters["hung"].Key(), &corev1.ConfigMap{})

@@ -42,7 +42,8 @@ func filled(n int) *pooltest.Server {
 }
 
 // TestNextProcessBeginsWithoutAList: a process begins with what the one before
-// has kept, and with what changed in between.
+// has kept, and with what changed in between. A list of metadata shows what that
+// is, and a watch brings it.
 func TestNextProcessBeginsWithoutAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, disk := filled(50), newMemory()
@@ -64,7 +65,7 @@ func TestNextProcessBeginsWithoutAList(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, s.State(nil), events.State())
 		require.Equal(t, 50, events.Count(), "objects are added, and those that are gone were never there")
-		require.Equal(t, map[string]int{"guard": 1, "watch": 1}, requests(s))
+		require.Equal(t, map[string]int{"guard": 1, "audit": 1, "watch": 2}, requests(s))
 		require.Equal(t, int64(1), second.pool.Totals().Restores)
 		require.Equal(t, int64(0), second.pool.Totals().Lists)
 
@@ -93,7 +94,7 @@ func TestKilledProcessLeavesTheStateOfItsLastRound(t *testing.T) {
 		second := start(t, s, left, nil)
 		defer second.stop()
 		require.Equal(t, s.State(nil), pooltest.Contents(t, second.synced()))
-		require.Equal(t, map[string]int{"guard": 1, "watch": 1}, requests(s))
+		require.Equal(t, map[string]int{"guard": 1, "audit": 1, "watch": 2}, requests(s))
 	})
 }
 
@@ -105,16 +106,7 @@ func TestKeptStateIsAuditedSoon(t *testing.T) {
 		first := start(t, s, disk, nil)
 		first.synced()
 		first.stop()
-		// The server was restored, and has come further since: its watch does
-		// not show it.
-		s.Set(func(s *pooltest.Server) {
-			for name, o := range s.Objects {
-				if o.Name == "w1" {
-					delete(s.Objects, name)
-				}
-			}
-			s.Version += 10
-		})
+		restoredUnseen(s, 0)
 
 		second := start(t, s, disk, nil)
 		defer second.stop()
@@ -123,6 +115,32 @@ func TestKeptStateIsAuditedSoon(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+	})
+}
+
+// TestRestoredAndOvertakenServerIsFoundAtTheStart: its watch does not show it,
+// and the comparison with its list does.
+func TestRestoredAndOvertakenServerIsFoundAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := filled(5), newMemory()
+		first := start(t, s, disk, nil)
+		first.synced()
+		first.stop()
+		restoredUnseen(s, 10)
+		require.Zero(t, restored(requireSameAs(t, s, disk, nil)))
+	})
+}
+
+// restoredUnseen restores a server to a state without an object. It has come
+// further since, to a version that is beyond the one it was at.
+func restoredUnseen(s *pooltest.Server, beyond uint64) {
+	s.Set(func(s *pooltest.Server) {
+		for name, o := range s.Objects {
+			if o.Name == "w1" {
+				delete(s.Objects, name)
+			}
+		}
+		s.Version += beyond
 	})
 }
 
@@ -217,7 +235,7 @@ func TestFailureThatPassesDoesNotCostTheState(t *testing.T) {
 					failed := 0
 					s.Set(func(s *pooltest.Server) {
 						s.Fail = func(verb string) error {
-							if failed++; verb == "watch" && failed <= 2*failures { // each comes after a question
+							if failed++; verb == "watch" && failed <= 3*failures { // each comes after a question and a list
 								return failure
 							}
 							return nil

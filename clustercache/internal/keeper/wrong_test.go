@@ -99,28 +99,38 @@ func TestStateThatAnotherInformerDisprovesIsNotUsed(t *testing.T) {
 	})
 }
 
-// TestStateIsNotTrustedAfterAStreamThatProvedNothing: the server accepted the
-// watch, and broke it before it came up to the current version.
-func TestStateIsNotTrustedAfterAStreamThatProvedNothing(t *testing.T) {
-	for after, trusted := range map[time.Duration]bool{time.Second: false, time.Minute: true} {
+// TestStateIsNotShownAfterAStreamThatProvedNothing: the server accepted the
+// watch, and broke it before it brought what had changed. A state that was
+// proven before is trusted as any that was listed then.
+func TestStateIsNotShownAfterAStreamThatProvedNothing(t *testing.T) {
+	for _, changed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s, disk := filled(5), newMemory()
 			first := start(t, s, disk, nil)
 			first.synced()
 			first.stop()
 			s.Set(func(s *pooltest.Server) { s.Version++ })
+			if changed {
+				s.Delete("ns", "w1")
+			}
+			late(s, -1)
 			time.Sleep(time.Hour)
 
 			second := start(t, s, disk, nil)
-			defer second.stop()
-			l := second.synced()
-			require.Equal(t, int64(1), second.pool.Totals().Restores)
-			require.NoError(t, l.Trust(5*time.Minute))
-			time.Sleep(after)
+			l := pooltest.Acquire(t, second.pool, pooltest.Everything)
+			time.Sleep(time.Second)
 			s.FailWith(pooltest.ErrUnreachable)
 			s.Cut(io.ErrUnexpectedEOF)
-			time.Sleep(time.Second)
-			require.Equal(t, trusted, l.Trust(5*time.Minute) == nil, after)
+			time.Sleep(time.Minute)
+			require.Equal(t, !changed, l.Status().Synced)
+			require.Equal(t, !changed, l.Trust(5*time.Minute) == nil)
+			require.Error(t, l.Trust(30*time.Second))
+			second.stop()
+
+			s.Heal()
+			third := start(t, s, disk, nil)
+			defer third.stop()
+			require.Equal(t, s.State(nil), pooltest.Contents(t, third.synced()), "what was in doubt is not kept")
 		})
 	}
 }
