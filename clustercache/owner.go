@@ -34,11 +34,11 @@ type Owner struct {
 // objects to their kind. The error is that of an object whose kind is not
 // known.
 func OwnerOf(obj client.Object, scheme *runtime.Scheme) (Owner, error) {
-	switch {
-	case isNil(obj):
+	if isNil(obj) {
 		return Owner{}, errNilObject
-	case scheme == nil:
-		return Owner{}, &OptionError{Field: "scheme", Err: errNilCallback}
+	}
+	if scheme == nil { // which has no kind of a typed object, and is not needed for others
+		scheme = runtime.NewScheme()
 	}
 	gvk, err := apiutil.GVKForObject(obj, scheme)
 	if err != nil {
