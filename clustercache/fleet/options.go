@@ -67,6 +67,9 @@ var (
 	// access to it. The error wraps why the cluster is not connected.
 	ErrLabelsUnknown = errors.New("labels of the cluster are not known")
 
+	errNoneKnown = errors.New("no cluster is known: set Discover in the options of the ClusterCache, " +
+		"Engage clusters, or name them in Options.Clusters")
+
 	errNoKind   = errors.New("required")
 	errNegative = errors.New("must not be negative")
 	errPaged    = errors.New("a read of many clusters has no pages; leave the loop instead")
