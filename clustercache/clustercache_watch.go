@@ -209,7 +209,7 @@ func (cc *ClusterCache) Subscribe(selection ObjectSelection, handler func(Object
 	if err != nil {
 		return nil, err
 	}
-	return &Subscription{s}, nil
+	return newSubscription(cc, "objects", s), nil
 }
 
 // SubscribeClusters returns a subscription to the events of clusters. It does
@@ -237,7 +237,7 @@ func (cc *ClusterCache) SubscribeClusters(
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	return &Subscription{newClusterSubscription(cc, handler, silentFor)}, nil
+	return newSubscription(cc, "clusters", newClusterSubscription(cc, handler, silentFor)), nil
 }
 
 // SubscribeWatches returns a subscription to the changes of watches: the kind
@@ -255,7 +255,7 @@ func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscriptio
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	return &Subscription{newWatchSubscription(cc, handler)}, nil
+	return newSubscription(cc, "watches", newWatchSubscription(cc, handler)), nil
 }
 
 // SubscribeOwners returns a subscription to the owners of declarations whose
@@ -284,7 +284,7 @@ func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (*Subscription
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	return &Subscription{newOwnerSubscription(cc, handler)}, nil
+	return newSubscription(cc, "owners", newOwnerSubscription(cc, handler)), nil
 }
 
 // ObjectEvents yields an event for every object that exists, marked as Initial,

@@ -151,6 +151,10 @@ func (m *metrics) register(to prometheus.Registerer, name string) error {
 		err := m.cc.calls.Call("Options.MetricsRegisterer", func() error { return r.Register(m) })
 		if err == nil {
 			m.registered = r
+			if i > 0 {
+				m.cc.log.Info("Another cluster cache of this process has the same name; set Options.Name, "+
+					"since their checks, too, are told apart by it", "name", name, "metrics", label)
+			}
 			return nil
 		}
 		if _, taken := errors.AsType[prometheus.AlreadyRegisteredError](err); !taken {

@@ -37,6 +37,9 @@ func OwnerOf(obj client.Object, scheme *runtime.Scheme) (Owner, error) {
 	if isNil(obj) {
 		return Owner{}, errNilObject
 	}
+	if scheme == nil { // which has no kind of a typed object, and is not needed for others
+		scheme = runtime.NewScheme()
+	}
 	gvk, err := apiutil.GVKForObject(obj, scheme)
 	if err != nil {
 		return Owner{}, err
@@ -97,8 +100,11 @@ func compareOwners(a, b Owner) int {
 // A reader that queries the API server, such as that of a manager's
 // GetAPIReader, costs one small request for each owner, in intervals of up to
 // [GC].MaxInterval. The reader of a manager's cache costs no request, but an
-// informer of the metadata of the kind.
+// informer of the metadata of the kind. OwnerExists panics if hub is nil.
 func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
+	if hub == nil {
+		panic("clustercache: OwnerExists: hub is required")
+	}
 	return func(ctx context.Context, owner Owner) (bool, error) {
 		if owner.GVK.Kind == "" || owner.GVK.Version == "" {
 			return false, fmt.Errorf("owner %s: %w", owner, errNoKind)
@@ -117,5 +123,5 @@ func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 
 var (
 	errNoKind    = errors.New("kind and version are needed to look for it")
-	errNilObject = errors.New("required")
+	errNilObject = errors.New("obj is nil: an object that names the kind is required")
 )

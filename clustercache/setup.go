@@ -32,6 +32,9 @@ import (
 // operator may not read, or that the cluster does not serve. If owners are not
 // objects of that cluster, set GC.InUse.
 func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
+	if mgr == nil {
+		return nil, &OptionError{Field: "mgr", Err: errNilCallback}
+	}
 	if o.Scheme == nil {
 		o.Scheme = mgr.GetScheme()
 	}

@@ -6,9 +6,13 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // Subscription delivers events to one handler, one at a time, from Start until
@@ -24,7 +28,22 @@ import (
 //	Start --> deliver --- Pause ---> merge --- Continue ------+
 //	             |
 //	           Stop, end of the ClusterCache
-type Subscription struct{ delivery delivery }
+type Subscription struct {
+	delivery delivery
+	touched  atomic.Bool // by Start or Stop
+}
+
+// newSubscription returns a subscription, and logs if it is not started soon:
+// it delivers nothing, and holds nothing that would show that.
+func newSubscription(cc *ClusterCache, kind string, d delivery) *Subscription {
+	s := &Subscription{delivery: d}
+	cc.timers.Set(timetable.NewTimer(func() {
+		if !s.touched.Load() {
+			cc.log.Info("A subscription delivers nothing: call its Start", "events", kind)
+		}
+	}), time.Now().Add(noticeAfter))
+	return s
+}
 
 // delivery is what a Subscription does for one kind of events.
 type delivery interface {
@@ -44,13 +63,20 @@ var (
 	errNotPositive = errors.New("not positive")
 )
 
-// Start begins the delivery. Starting a subscription again, or after Stop, has
+// Start begins the delivery; a subscription that waits for it for some seconds
+// is logged. Starting a subscription again, or after Stop, has
 // no effect.
-func (s *Subscription) Start() { s.delivery.start() }
+func (s *Subscription) Start() {
+	s.touched.Store(true)
+	s.delivery.start()
+}
 
 // Stop ends the delivery, and releases the watches that an ObjectSelection
 // asked for. A call of the handler that has begun continues. It is idempotent.
-func (s *Subscription) Stop() { s.delivery.stop() }
+func (s *Subscription) Stop() {
+	s.touched.Store(true)
+	s.delivery.stop()
+}
 
 // Close is Stop, and then waits until the handler and the predicates are not
 // being called, or until ctx ends. A Close called by one of them does not wait

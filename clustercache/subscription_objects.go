@@ -121,6 +121,48 @@ func (s *objectSubscription) start() {
 	}
 
 	s.setResync()
+	s.noticeUnwatched()
+}
+
+// noticeUnwatched logs if, some seconds later, nothing watches what the
+// subscription selects: it would never have an event.
+func (s *objectSubscription) noticeUnwatched() {
+	if s.spec.Watch {
+		return
+	}
+	s.cc.timers.Set(timetable.NewTimer(func() {
+		s.mu.Lock()
+		stopped := s.stopped
+		s.mu.Unlock()
+
+		if stopped || s.watched() {
+			return
+		}
+		s.cc.log.Info("Nothing watches what a subscription to objects selects, so it has no events; "+
+			"set ObjectSelection.Watch, or let others watch it (Watch, Declare)", "kinds", s.kinds())
+	}), time.Now().Add(noticeAfter))
+}
+
+// watched reports whether there is a watch of what the subscription selects.
+func (s *objectSubscription) watched() bool {
+	for _, c := range s.cc.all() {
+		for _, want := range c.wants.All() {
+			if _, ok := s.narrower(c, want.Selection); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// kinds returns the names of the kinds that are selected; none means all.
+func (s *objectSubscription) kinds() (names []string) {
+	for _, id := range s.wanted {
+		if !id.GVK.Empty() {
+			names = append(names, kindName(id.GVK))
+		}
+	}
+	return names
 }
 
 // subscribed are the registered subscriptions.

@@ -109,6 +109,9 @@ func (f HandlerFunc) Handle(e Event) { f(e) }
 // controller-runtime's client.Object. A delete whose final state is unknown
 // arrives as cache.DeletedFinalStateUnknown.
 func ResourceEventHandler(h cache.ResourceEventHandler) Handler {
+	if h == nil {
+		panic("informerpool: ResourceEventHandler: h is required")
+	}
 	return HandlerFunc(func(e Event) {
 		switch {
 		case e.Type == Added:

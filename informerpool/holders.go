@@ -111,6 +111,13 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	p.begin(moves)
 }
 
+// unused reports whether nothing uses an informer any more.
+func (p *Pool) unused(i *informer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return i.holders.idle()
+}
+
 // expire stops an informer whose linger is over, unless it was acquired at the
 // moment the timer fired.
 func (p *Pool) expire(i *informer, timer **time.Timer) {

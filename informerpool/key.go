@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Key identifies what one informer watches: one resource of one cluster, in all
@@ -42,11 +43,7 @@ type Key struct {
 // String returns a short readable form for logs and errors.
 func (k Key) String() string {
 	var b strings.Builder
-	if k.Cluster != (types.NamespacedName{}) {
-		b.WriteString(k.Cluster.String())
-	} else {
-		b.WriteString("hub")
-	}
+	b.WriteString(clustername.Of(k.Cluster))
 	b.WriteByte(' ')
 	b.WriteString(k.Resource.Resource)
 	b.WriteByte('.')

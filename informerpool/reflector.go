@@ -230,7 +230,7 @@ func (r *reflector) followed() {
 // Options.OnFailed.
 func (r *reflector) failed(err error) {
 	if r.informer.fail(err) {
-		r.options.Logger.Info("Informer interrupted", "informer", r.informer.key.String(), "error", err.Error())
+		r.log(err)
 	}
 	r.informer.pool.forsake(r.informer, err)
 	if r.options.OnFailed == nil {
@@ -240,6 +240,21 @@ func (r *reflector) failed(err error) {
 		r.options.OnFailed(r.informer.key, err)
 		return nil
 	})
+}
+
+// log logs why an attempt failed, once for each cause in a row: a refusal as an
+// error, since a person has to change something. An informer that nothing uses
+// any more has its cluster taken away in the ordinary way.
+func (r *reflector) log(err error) {
+	log := r.options.Logger.WithValues("informer", r.informer.key.String())
+	switch {
+	case r.informer.pool.unused(r.informer):
+		log.V(1).Info("Unused informer interrupted", "error", err.Error())
+	case apierrors.IsForbidden(err):
+		log.Error(err, "Informer refused")
+	default:
+		log.Info("Informer interrupted", "error", err.Error())
+	}
 }
 
 // checkHistory makes the next attempt a list if an error shows that resuming is

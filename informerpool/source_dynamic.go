@@ -32,6 +32,9 @@ import (
 // changes of objects itself, assigns a stable uid to objects without one, and
 // opens the watch before it lists, so that no event is missed.
 func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
+	if clients == nil {
+		panic("informerpool: FromDynamic: clients is required")
+	}
 	return &dynamicSource{clients: clients, versions: map[Key]*counting.Versions{}, early: map[Key]watch.Interface{}}
 }
 

@@ -57,6 +57,9 @@ type Endpoint struct {
 // the endpoint of a cluster. It blocks while the cluster cannot be contacted,
 // and must otherwise return at once, since it is called for every request.
 func FromREST(connect func(ctx context.Context, cluster types.NamespacedName) (Endpoint, error)) Source {
+	if connect == nil {
+		panic("informerpool: FromREST: connect is required")
+	}
 	return &restSource{connect: connect}
 }
 
@@ -67,6 +70,9 @@ func FromREST(connect func(ctx context.Context, cluster types.NamespacedName) (E
 // everything a rest.Config can request; there, each watch costs a goroutine and
 // some KB, which clustercache's own transport saves.
 func FromConfig(config *rest.Config) (Source, error) {
+	if config == nil {
+		return nil, &OptionError{Field: "config", Err: errRequired}
+	}
 	c := rest.CopyConfig(config)
 	c.Timeout = 0
 	client, err := rest.HTTPClientFor(c)

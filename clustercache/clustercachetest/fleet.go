@@ -85,6 +85,9 @@ type Fleet struct {
 
 // New returns a fleet without clusters, which ends with the test.
 func New(t testing.TB, o Options) *Fleet {
+	if t == nil {
+		panic("clustercachetest: New: t is required")
+	}
 	t.Helper()
 	f := &Fleet{
 		t:        t,

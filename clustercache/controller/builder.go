@@ -152,6 +152,9 @@ func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) 
 	if b.options.LogConstructor == nil { // the constructor set by Build names the cluster already
 		values = func(Request) []any { return nil }
 	}
+	if err := b.check(reconciler != nil); err != nil {
+		return err
+	}
 	_, err := b.Build(perCluster(b.cc, reconciler, values))
 	return err
 }
@@ -162,6 +165,9 @@ func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) 
 func (b *Builder) Build(
 	reconciler reconcile.TypedReconciler[Request],
 ) (runtimecontroller.TypedController[Request], error) {
+	if err := b.check(reconciler != nil); err != nil {
+		return nil, err
+	}
 	var gvk schema.GroupVersionKind
 	if b.object != nil {
 		var err error
@@ -212,6 +218,27 @@ func (b *Builder) Build(
 	}
 
 	return stock.Build(WhileOwned(b.cc, Request.cluster, reconciler))
+}
+
+// check returns an error that names what was not given.
+func (b *Builder) check(reconciler bool) error {
+	var errs []error
+	for _, given := range []struct {
+		name string
+		ok   bool
+	}{
+		{"mgr", b.mgr != nil},
+		{"cc", b.cc != nil},
+		{"reconciler", reconciler},
+	} {
+		if !given.ok {
+			errs = append(errs, &clustercache.OptionError{Field: given.name, Err: errRequired})
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("build controller: %w", err)
+	}
+	return nil
 }
 
 // withDefaults returns the options of the controller, in which every replica

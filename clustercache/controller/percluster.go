@@ -6,6 +6,10 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,6 +53,11 @@ func WhileOwned[request comparable](
 	cc *clustercache.ClusterCache, cluster func(request) client.ObjectKey,
 	reconciler reconcile.TypedReconciler[request],
 ) reconcile.TypedReconciler[request] {
+	requireAll("WhileOwned", map[string]bool{
+		"cc":         cc != nil,
+		"cluster":    cluster != nil,
+		"reconciler": reconciler != nil,
+	})
 	return reconcile.TypedFunc[request](func(ctx context.Context, r request) (reconcile.Result, error) {
 		working, done, err := cc.Work(ctx, cluster(r))
 		if err != nil {
@@ -84,6 +93,7 @@ func ClusterFromContext(ctx context.Context) (client.ObjectKey, bool) {
 func perCluster(
 	cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler, values func(Request) []any,
 ) reconcile.TypedReconciler[Request] {
+	requireAll("PerCluster", map[string]bool{"cc": cc != nil, "reconciler": reconciler != nil})
 	again := cc.Options().RetryInterval
 	return reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
 		c, err := cc.Client(r.Cluster)
@@ -103,4 +113,17 @@ func perCluster(
 
 		return result, err
 	})
+}
+
+// requireAll panics with the names of the arguments of a function that are nil.
+func requireAll(function string, given map[string]bool) {
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !given[name] {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		panic(fmt.Sprintf("controller: %s: required: %s", function, strings.Join(missing, ", ")))
+	}
 }

@@ -55,6 +55,9 @@ func (r Request) MarshalLog() any {
 
 // EnqueueObject is an [ObjectMapFunc] that requests the object itself.
 func EnqueueObject(_ context.Context, cluster client.ObjectKey, obj client.Object) []Request {
+	if obj == nil {
+		return nil
+	}
 	return []Request{{
 		Cluster:   cluster,
 		GVK:       obj.GetObjectKind().GroupVersionKind(),
@@ -77,6 +80,7 @@ type OwnerOptions struct {
 // one. A malformed reference is ignored. When the owner changes, both the old
 // and the new one are requested. EnqueueOwner reads only metadata.
 func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMapFunc[Request] {
+	requireAll("EnqueueOwner", map[string]bool{"kind of the owner": owner.Kind != ""})
 	var o OwnerOptions
 	for _, opt := range opts {
 		o.ControllerOnly = o.ControllerOnly || opt.ControllerOnly
@@ -126,6 +130,7 @@ func EnqueueCluster(_ context.Context, event clustercache.ClusterEvent) []reconc
 // the hub's object. Without a namespace label, which may be empty, it has no
 // namespace. Objects without the name label request nothing.
 func EnqueueLabelled(namespaceLabel, nameLabel string) ObjectMapFunc[reconcile.Request] {
+	requireAll("EnqueueLabelled", map[string]bool{"nameLabel": nameLabel != ""})
 	return func(_ context.Context, _ client.ObjectKey, obj client.Object) []reconcile.Request {
 		set := obj.GetLabels()
 		name := set[nameLabel]

@@ -62,6 +62,9 @@ var _ source.TypedSource[string] = (*Source[string, ObjectMapFunc[string]])(nil)
 func (s *Source[request, mapFunc]) Start(
 	ctx context.Context, queue workqueue.TypedRateLimitingInterface[request],
 ) error {
+	if s.cc == nil {
+		return &clustercache.OptionError{Field: "cc", Err: errRequired}
+	}
 	if s.config.Window < 0 {
 		return &clustercache.OptionError{Field: "Debounce", Err: errNegative}
 	}
@@ -125,7 +128,7 @@ func (s *Source[request, mapFunc]) forgetEnded() {
 // begun continues; TriggerAll passes every object to the new one. A nil
 // function replaces none, which is logged.
 func (s *Source[request, mapFunc]) SetMapping(mapping mapFunc) {
-	if mapping == nil {
+	if mapping == nil && s.cc != nil {
 		log := s.cc.Options().Logger
 		log.Error(errRequired, "Mapping function is nil; the source keeps the one it has", "source", s.String())
 		return

@@ -82,6 +82,7 @@ func DeclarerSource[request comparable](
 // EnqueueDeclarer returns a [DeclarerMapFunc] for controllers that reconcile
 // objects of the hub: it requests the owners of a kind by their names.
 func EnqueueDeclarer(kind schema.GroupVersionKind) DeclarerMapFunc[reconcile.Request] {
+	requireAll("EnqueueDeclarer", map[string]bool{"kind": kind.Kind != ""})
 	return func(_ context.Context, owner clustercache.Owner) []reconcile.Request {
 		if owner.GVK.GroupKind() != kind.GroupKind() {
 			return nil

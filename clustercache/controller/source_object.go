@@ -133,6 +133,9 @@ func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
 // kindsOf returns the kinds of a selection, for logs. Kinds that are nil, or
 // that the scheme does not have, are left out: Start returns the error.
 func kindsOf(cc *clustercache.ClusterCache, selection clustercache.ObjectSelection) string {
+	if cc == nil {
+		return ""
+	}
 	kinds := map[string]bool{}
 	add := func(kind client.Object) {
 		if v := reflect.ValueOf(kind); !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil()) {

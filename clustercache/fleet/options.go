@@ -18,7 +18,7 @@ import (
 
 // Options select the clusters of a read, and say how it proceeds. They are an
 // option of [List] and [ByCluster], beside those that select objects. The zero
-// value selects every cluster.
+// value selects every cluster. A pointer to Options is the same option.
 type Options struct {
 	// Clusters are the clusters to read, known or not. Nil means every cluster
 	// that the ClusterCache knows when the iteration begins, and every one that
@@ -57,6 +57,7 @@ func (Options) ApplyToList(*client.ListOptions) {}
 
 var (
 	_ client.ListOption = Options{}
+	_ client.ListOption = (*Options)(nil)
 	_ client.ListOption = (*Total)(nil)
 )
 
@@ -65,6 +66,9 @@ var (
 	// Options.ClusterSelector selects a cluster: the resolver has not given
 	// access to it. The error wraps why the cluster is not connected.
 	ErrLabelsUnknown = errors.New("labels of the cluster are not known")
+
+	errNoneKnown = errors.New("no cluster is known: set Discover in the options of the ClusterCache, " +
+		"Engage clusters, or name them in Options.Clusters")
 
 	errNoKind   = errors.New("required")
 	errNegative = errors.New("must not be negative")
@@ -81,6 +85,11 @@ func newRead(cc *clustercache.ClusterCache, kind client.Object, opts []client.Li
 		case nil:
 		case Options:
 			r.options = own
+		case *Options:
+			if own == nil {
+				return nil, &clustercache.OptionError{Field: "Options", Err: errNoKind}
+			}
+			r.options = *own
 		case *Total:
 			r.total = own
 		case *clustercache.Origin:
@@ -93,6 +102,9 @@ func newRead(cc *clustercache.ClusterCache, kind client.Object, opts []client.Li
 		}
 	}
 
+	if cc == nil {
+		return nil, &clustercache.OptionError{Field: "cc", Err: errNoKind}
+	}
 	switch v := reflect.ValueOf(kind); {
 	case !v.IsValid() || v.Kind() != reflect.Pointer || v.IsNil():
 		return nil, &clustercache.OptionError{Field: "Kind", Err: errNoKind}

@@ -116,6 +116,9 @@ func (r *read) unlisted() error {
 
 	select {
 	case <-r.cc.Started():
+		if !r.cc.Options().Discover && len(r.cc.Clusters()) == 0 {
+			return errNoneKnown
+		}
 		return nil
 	default: // with Options.LeaderOnly, a replica is ready before that
 		return clustercache.ErrNotStarted

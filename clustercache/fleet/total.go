@@ -34,8 +34,8 @@ type Total struct {
 	OldestSeen time.Time
 	Oldest     client.ObjectKey
 	// Unlisted is why there may be clusters that are not counted: the
-	// ClusterCache does not know its clusters yet, or has ended. Nil if
-	// Options.Clusters names them.
+	// ClusterCache does not know its clusters yet, has ended, or knows none and
+	// is not to discover any. Nil if Options.Clusters names them.
 	Unlisted error
 }
 

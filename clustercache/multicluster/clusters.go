@@ -63,6 +63,9 @@ type Clusters struct {
 // started separately, for example by adding it to the manager. New does no I/O
 // and starts nothing.
 func New(cc *clustercache.ClusterCache, o Options) *Clusters {
+	if cc == nil {
+		panic("multicluster: New: cc is required")
+	}
 	if o.SyncTimeout == 0 {
 		o.SyncTimeout = DefaultSyncTimeout
 	}

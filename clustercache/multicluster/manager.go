@@ -15,6 +15,9 @@ import (
 // them with mgr, which runs them and elects their leader. Of mgr's own cluster,
 // only leader election and webhooks are visible.
 func ManagerFor(mgr manager.Manager, cl cluster.Cluster) manager.Manager {
+	if mgr == nil || cl == nil {
+		panic("multicluster: ManagerFor: mgr and cl are required")
+	}
 	return &remoteManager{Cluster: cl, hub: hub{mgr}}
 }
 

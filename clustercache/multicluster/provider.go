@@ -51,6 +51,9 @@ type Provider[N ~string, A Aware[N]] struct {
 // itself, the zero key, is never engaged: the manager already has it as its
 // local cluster.
 func NewProvider[N ~string, A Aware[N]](s *Clusters, o ProviderOptions) *Provider[N, A] {
+	if s == nil {
+		panic("multicluster: NewProvider: s is required, which New returns")
+	}
 	o.Names = o.Names.withDefaults()
 	return &Provider[N, A]{s: s, o: o}
 }

@@ -37,6 +37,9 @@ type Source[N ~string, R comparable] struct {
 func NewSource[N ~string, R comparable](
 	cc *clustercache.ClusterCache, selection clustercache.ObjectSelection, mapping MapFunc[N, R], names Names,
 ) *Source[N, R] {
+	if cc == nil || mapping == nil {
+		panic("multicluster: NewSource: cc and mapping are required")
+	}
 	selection.Watch = true
 	return &Source[N, R]{
 		cc:        cc,

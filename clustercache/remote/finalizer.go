@@ -63,6 +63,9 @@ const finalizerTries = 5
 // [*FinalizerError], which wraps [ErrDeleting], [ErrReplaced], or the error of
 // the client: a conflict if the object changed five times meanwhile.
 func AddFinalizer(ctx context.Context, c client.Client, obj client.Object, finalizer string) (added bool, err error) {
+	if err := required(c, obj); err != nil {
+		return false, err
+	}
 	added, err = edit(ctx, c, obj, func(has []string) ([]string, error) {
 		switch {
 		case slices.Contains(has, finalizer):
@@ -86,6 +89,9 @@ func AddFinalizer(ctx context.Context, c client.Client, obj client.Object, final
 func RemoveFinalizer(
 	ctx context.Context, c client.Client, obj client.Object, finalizer string,
 ) (removed bool, err error) {
+	if err := required(c, obj); err != nil {
+		return false, err
+	}
 	without := func(has []string) ([]string, error) {
 		return slices.DeleteFunc(slices.Clone(has), func(f string) bool { return f == finalizer }), nil
 	}
@@ -194,4 +200,18 @@ func saysAbsent(err error, obj client.Object) bool {
 	}
 	about := answer.ErrStatus.Details
 	return about != nil && about.Name == obj.GetName()
+}
+
+var errRequired = errors.New("required")
+
+// required returns an error that names the arguments that are nil.
+func required(c client.Client, obj client.Object) error {
+	var errs []error
+	if c == nil {
+		errs = append(errs, &clustercache.OptionError{Field: "c", Err: errRequired})
+	}
+	if v := reflect.ValueOf(obj); !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil()) {
+		errs = append(errs, &clustercache.OptionError{Field: "obj", Err: errRequired})
+	}
+	return errors.Join(errs...)
 }

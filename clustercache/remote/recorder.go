@@ -112,6 +112,9 @@ var _ prometheus.Collector = (*Recorder)(nil)
 // [*clustercache.OptionError] for each option that is not valid.
 func NewRecorder(cc *clustercache.ClusterCache, o RecorderOptions) (*Recorder, error) {
 	o, err := o.withDefaults()
+	if cc == nil {
+		err = errors.Join(&clustercache.OptionError{Field: "cc", Err: errRequired}, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,9 @@ type ArgoCDOptions struct {
 // displays, or the Secret's own if there is none. Argo CD does not keep display
 // names unique.
 func ArgoCDName(secret *corev1.Secret) (Cluster, bool) {
+	if secret == nil {
+		return Cluster{}, false
+	}
 	if name := string(secret.Data["name"]); name != "" {
 		return Cluster{Name: name}, true
 	}

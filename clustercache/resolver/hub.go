@@ -127,6 +127,12 @@ func newHubResolver(hub client.WithWatch, c convention, options HubOptions) (*Hu
 func InHub[O any](
 	config *rest.Config, convention func(client.WithWatch, O) (*HubResolver, error), options O,
 ) (*HubResolver, error) {
+	if config == nil {
+		return nil, errors.New("resolver: config is required")
+	}
+	if convention == nil {
+		return nil, errors.New("resolver: convention is required: a function such as Secrets")
+	}
 	hub, err := client.NewWithWatch(config, client.Options{})
 	if err != nil {
 		return nil, err

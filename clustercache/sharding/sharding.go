@@ -5,6 +5,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,9 @@ type holding struct {
 // permissions to list, watch, create, update, patch and delete Leases in
 // Options.Namespace; see [PermissionError].
 func New(config *rest.Config, o Options) (*Sharding, error) {
+	if config == nil {
+		return nil, &OptionError{Field: "config", Err: errors.New("required")}
+	}
 	if err := o.complete(); err != nil {
 		return nil, err
 	}

@@ -232,7 +232,10 @@ func (s *Set) replace(ctx context.Context, targets map[string]target) (Change, [
 
 // takeTurn waits until no other goroutine changes the content or the consumers.
 func (s *Set) takeTurn(ctx context.Context) error {
-	s.follow.Do(s.followClusters)
+	s.follow.Do(func() {
+		s.followClusters()
+		s.noticeUnhandled()
+	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -244,6 +247,22 @@ func (s *Set) takeTurn(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// noticeAfter is how long after its first use a set without a handler logs that.
+const noticeAfter = 4 * time.Second
+
+// noticeUnhandled logs if nothing receives the events of the set by then.
+func (s *Set) noticeUnhandled() {
+	if s.options.Handle != nil || s.options.OnStatus != nil {
+		return
+	}
+	timer := time.AfterFunc(noticeAfter, func() {
+		if len(s.all()) == 1 { // that of Handle and OnStatus
+			s.log.Info("Nothing receives the events of a watch set; set Options.Handle, or use a Source of it")
+		}
+	})
+	context.AfterFunc(s.ctx, func() { timer.Stop() })
 }
 
 func (s *Set) endTurn() { <-s.turn }

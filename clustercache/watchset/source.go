@@ -29,6 +29,9 @@ func Source[request comparable](s *Set, mapping MapFunc[request]) source.TypedSo
 	return source.TypedFunc[request](func(
 		ctx context.Context, queue workqueue.TypedRateLimitingInterface[request],
 	) error {
+		if s == nil {
+			return &clustercache.OptionError{Field: "s", Err: errRequired}
+		}
 		if mapping == nil {
 			return &clustercache.OptionError{Field: "mapping", Err: errRequired}
 		}

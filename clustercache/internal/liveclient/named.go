@@ -5,6 +5,8 @@ package liveclient
 
 import (
 	"context"
+	"errors"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,8 +65,16 @@ func (n *named) write(ctx context.Context, op string, obj any, m manner, call fu
 
 // change makes a call that may change the cluster.
 func (n *named) change(ctx context.Context, op string, obj any, call func(context.Context) error) error {
+	if v := reflect.ValueOf(obj); !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil()) {
+		return n.hooks.Failed(op, schema.GroupVersionKind{}, errNilObject)
+	}
 	return n.fail(op, obj, n.hooks.Write(ctx, call))
 }
+
+var (
+	errNilObject = errors.New("obj is nil: an object is required")
+	errNoPatch   = errors.New("patch is nil: a patch is required")
+)
 
 func (n *named) fail(op string, obj any, err error) error {
 	if err == nil {
@@ -133,6 +143,9 @@ func (n *named) Update(ctx context.Context, obj client.Object, opts ...client.Up
 func (n *named) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	o := (&client.PatchOptions{}).ApplyOptions(opts)
 	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	if patch == nil {
+		return n.hooks.Failed("patch", schema.GroupVersionKind{}, errNoPatch)
+	}
 	return n.write(ctx, "patch", obj, m, func(ctx context.Context) error {
 		return n.Client.Patch(ctx, obj, patch, opts...)
 	})
@@ -215,6 +228,9 @@ func (s *namedSubresource) Patch(
 ) error {
 	o := (&client.SubResourcePatchOptions{}).ApplyOptions(opts)
 	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
+	if patch == nil {
+		return s.n.hooks.Failed("patch "+s.name+" of", schema.GroupVersionKind{}, errNoPatch)
+	}
 	return s.write(ctx, "patch ", obj, o.SubResourceBody, m, func(ctx context.Context) error {
 		return s.inner.Patch(ctx, obj, patch, opts...)
 	})

@@ -105,13 +105,16 @@ func access(
 // has been initialized, which it never takes back. Before that, connections
 // fail.
 func ControlPlaneInitialized(cluster *unstructured.Unstructured) bool {
-	return resolver.ClusterAPIReady("").Ready(cluster)
+	return cluster != nil && resolver.ClusterAPIReady("").Ready(cluster)
 }
 
 // InfrastructureProvisioned reports whether a Cluster says that its
 // infrastructure is ready, as Cluster API's own ClusterCache requires: the
 // first attempts to connect may come before there is a control plane.
 func InfrastructureProvisioned(cluster *unstructured.Unstructured) bool {
+	if cluster == nil {
+		return false
+	}
 	done, found, err := unstructured.NestedBool(
 		cluster.Object, "status", "initialization", "infrastructureProvisioned")
 	if !found || err != nil { // v1beta1
