@@ -158,8 +158,8 @@ func (i *informer) doubtState() {
 
 // restore continues the state that an earlier process has kept. It returns no
 // stream if there is none, or it cannot be continued: without an error a list is
-// due then, and with one it is worth trying again. Nothing of
-// the state is shown before the server has proved
+// due then, and with one it is worth trying again. Nothing of the state is shown
+// before the server has proved
 //
 //   - its identity: Ready has returned the epoch;
 //   - that its history reaches the version of the state;
@@ -167,8 +167,8 @@ func (i *informer) doubtState() {
 //     of now: the server is still at the version of the state, or a list of its
 //     metadata shows the same objects in the same versions.
 //
-// Time proves nothing: a stream without changes may be late. The state then
-// counts as one that was listed when the server was asked.
+// Time proves nothing: a stream without changes may be late. The state counts as
+// one that the server had when it was asked.
 func (r *reflector) restore(ctx context.Context) (*stream, error) {
 	if r.restores >= maxRestores || r.options.Snapshots == nil || r.informer.hasSynced() || !r.server.watchable() {
 		return nil, nil
@@ -204,7 +204,9 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 // mayPass reports whether an error proves nothing about a snapshot: the server
 // is busy, or the connection broke.
 func mayPass(err error) bool {
-	for _, final := range []error{ErrHistory, ErrKind, ErrVersion, ErrRefused, ErrBudget, errDamaged, errOtherKind, errUnproven} {
+	for _, final := range []error{
+		ErrHistory, ErrKind, ErrVersion, ErrRefused, ErrBudget, errDamaged, errOtherKind, errUnproven,
+	} {
 		if errors.Is(err, final) {
 			return false
 		}

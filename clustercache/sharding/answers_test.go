@@ -165,3 +165,48 @@ func testAnswer(t *testing.T, replicas int, verbs string, how answer) {
 	hub.on.Store(false)
 	require.Zero(t, pass(20, nothing), "20 s after the trouble")
 }
+
+// earlier is a transport that answers patches with the state before, as a
+// gateway that caches does, and carries none of them out.
+type earlier struct {
+	next http.RoundTripper
+	on   atomic.Bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (e *earlier) RoundTrip(request *http.Request) (*http.Response, error) {
+	if !e.on.Load() || request.Method != http.MethodPatch {
+		return e.next.RoundTrip(request)
+	}
+	read := request.Clone(request.Context())
+	read.Method, read.Body, read.ContentLength = http.MethodGet, nil, 0
+	return e.next.RoundTrip(read)
+}
+
+// TestHazardSuccessThatShowsAnEarlierState: it renews nothing, so that others
+// take the replica for dead.
+func TestHazardSuccessThatShowsAnEarlierState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 12)
+		g.options.Slots = 8
+		gateway := &earlier{next: g.config.Transport}
+		g.config.Transport = gateway
+		g.start(1)
+		g.config.Transport = gateway.next
+		g.start(1)
+		defer g.stop()
+		time.Sleep(time.Minute)
+		gateway.on.Store(true)
+		var counts []int
+		var without int
+		for second := range 60 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if counts, without = g.owned(); second == 11 {
+				require.Zero(t, counts[0], "before others take it for dead")
+			}
+		}
+		require.Zero(t, without)
+		require.Equal(t, []int{0, 12}, counts)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,8 +75,12 @@ func (s *Sharding) write(ctx context.Context, a protocol.Action, now time.Time) 
 		_, err = s.leases.Create(ctx, s.memberLease(a, now), metav1.CreateOptions{})
 	case protocol.Renew:
 		var patch []byte
+		var renewed *coordinationv1.Lease
 		if patch, err = renewal(a, now); err == nil {
-			_, err = s.leases.Patch(ctx, a.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			renewed, err = s.leases.Patch(ctx, a.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		if err == nil && !shows(renewed, a, now) {
+			err = errNotRenewed
 		}
 	case protocol.Take, protocol.Release:
 		if a.Revision == "" {
@@ -89,6 +94,16 @@ func (s *Sharding) write(ctx context.Context, a protocol.Action, now time.Time) 
 		panic("sharding: no write")
 	}
 	return err
+}
+
+// errNotRenewed indicates that a success shows another state than was written:
+// a gateway answered with an earlier one, or with something else.
+var errNotRenewed = errors.New("the answer to a renewal does not show it")
+
+// shows reports whether a Lease is the one that a renewal wrote.
+func shows(l *coordinationv1.Lease, a protocol.Action, sent time.Time) bool {
+	return l != nil && string(l.UID) == a.UID && l.Spec.RenewTime != nil &&
+		l.Spec.RenewTime.Time.Equal(sent.Truncate(time.Microsecond))
 }
 
 // outcomeOf returns what an error means for the protocol.

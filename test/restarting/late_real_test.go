@@ -66,7 +66,7 @@ func (p *lateWatches) withhold(r *http.Response) error {
 // lateBody is a body that is empty until a delay has passed.
 type lateBody struct {
 	io.ReadCloser
-	ctx   context.Context //nolint:containedctx // of the request
+	ctx   context.Context // of the request
 	delay time.Duration
 	once  sync.Once
 }

@@ -235,7 +235,7 @@ func TestFailureThatPassesDoesNotCostTheState(t *testing.T) {
 					failed := 0
 					s.Set(func(s *pooltest.Server) {
 						s.Fail = func(verb string) error {
-							if failed++; verb == "watch" && failed <= 3*failures { // each comes after a question and a list
+							if failed++; verb == "watch" && failed <= 3*failures { // each follows a question and a list
 								return failure
 							}
 							return nil
