@@ -76,7 +76,7 @@ func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 	}
 	reasons := slices.Concat(
 		constants(t, "clustercache/internal/connection/errors.go", "^Reason"),
-		constants(t, "clustercache/errors.go", "^reason"),
+		[]string{"NotServed", "NotWatchable", "OverBudget"}, // of watches
 		constants(t, "internal/transport/class.go", "^[A-Z]"))
 	known := map[string]bool{}
 	for _, reason := range reasons {

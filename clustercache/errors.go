@@ -97,13 +97,6 @@ func IsWaiting(err error) bool {
 	return errors.Is(err, ErrNotConnected) || errors.Is(err, ErrUnknownCluster) || errors.Is(err, ErrNotSynced)
 }
 
-// Reasons of watches that fail in a connected cluster.
-const (
-	reasonNotServed    = "NotServed"
-	reasonNotWatchable = "NotWatchable"
-	reasonOverBudget   = "OverBudget"
-)
-
 // ownReasons are the reasons of this package's errors. Those of one group are
 // in order: an error may be several of them.
 var ownReasons = []struct {
@@ -115,9 +108,9 @@ var ownReasons = []struct {
 	{ErrClosed, "Closed"},
 	{ErrReleased, "Released"},
 	{ErrUnknownCluster, "UnknownCluster"},
-	{ErrBudget, reasonOverBudget},
-	{ErrNotWatchable, reasonNotWatchable},
-	{informerpool.ErrOtherVersion, reasonNotServed},
+	{ErrBudget, "OverBudget"},
+	{ErrNotWatchable, "NotWatchable"},
+	{informerpool.ErrOtherVersion, "NotServed"},
 	{ErrNotWatched, "NotWatched"},
 	{ErrNotSynced, "NotSynced"},
 	{ErrUnsupported, "Unsupported"},
@@ -145,7 +138,7 @@ func ReasonOf(err error) string {
 		}
 	}
 	if meta.IsNoMatchError(err) || unserved(err) {
-		return reasonNotServed
+		return "NotServed"
 	}
 	reason := connection.Reason(err)
 	switch {

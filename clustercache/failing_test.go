@@ -96,7 +96,7 @@ func TestHazardReadyClusterWhoseWatchIsRefused(t *testing.T) {
 		}
 		all := browse(t, page, "group=reason", http.StatusOK)
 		for _, part := range []string{"Forbidden 5", "NotServed 4", "The API server knows us and does not allow this.",
-			"The cluster does not serve a kind that is watched."} {
+			"The cluster does not serve the kind."} {
 			require.Contains(t, all, part)
 		}
 		require.Len(t, rows("q=forbidden"), 5)

@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"time"
 
@@ -257,8 +256,9 @@ func (c *cluster) status() Status {
 	return s
 }
 
-// addFailing counts the watches that waiting does not help. The cause of one of
-// them is the cluster's, if the connection has none.
+// addFailing counts the watches that waiting does not help. If the connection
+// has no error, that of one of them is the cluster's: a ClusterError whose Op is
+// "watch".
 func (c *cluster) addFailing(s *Status, sum informerpool.Summary) {
 	n, first, err := c.wants.Failing()
 	s.Failing = sum.Refuted + n
@@ -266,9 +266,14 @@ func (c *cluster) addFailing(s *Status, sum informerpool.Summary) {
 	case s.Failing == 0 || s.LastError != nil:
 		return
 	case sum.Refuted > 0:
-		s.LastError = sum.Refutation // names the resource
+		s.LastError = &ClusterError{Cluster: c.key, Op: "watch", Err: sum.Refutation} // names the resource
 	default:
-		s.LastError = fmt.Errorf("watch %s: %w", kindName(first.GVK), err)
+		s.LastError = &ClusterError{
+			Cluster: c.key,
+			GVK:     first.GVK,
+			Op:      "watch",
+			Err:     err,
+		}
 	}
 	s.Reason = ReasonOf(s.LastError)
 }
@@ -288,9 +293,9 @@ var reasons = map[string]string{
 	ReasonRefused:         "Our own policy forbids what the access, its address or the server asks for.",
 	ReasonReleased:        "Nothing needs the cluster any more, so that its connection was ended.",
 
-	reasonNotServed:    "The cluster does not serve a kind that is watched.",
-	reasonNotWatchable: "The cluster serves a kind that is watched, and no watches of it.",
-	reasonOverBudget:   "What is watched takes more memory than it may.",
+	"NotServed":    "The cluster does not serve the kind.",
+	"NotWatchable": "The kind can be read and not watched.",
+	"OverBudget":   "The objects exceed a limit of the operator.",
 
 	string(transport.Unauthorized): "The API server rejects our credentials.",
 	string(transport.Forbidden):    "The API server knows us and does not allow this.",

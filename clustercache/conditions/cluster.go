@@ -40,7 +40,7 @@ func ClusterReady(s clustercache.Status, observedGeneration int64) metav1.Condit
 	switch {
 	case s.Phase == clustercache.PhaseReady && s.Connected:
 		c.Status, c.Reason = metav1.ConditionTrue, string(clustercache.PhaseReady)
-		if s.Reason != "" && s.Reason != "Throttled" { // a busy server is no fault of the access
+		if s.Reason != "" && s.Reason != "Throttled" && !ofWatch(s.LastError) { // which is no fault of the access
 			c.Message = "Newer access does not work. " + fault(explained(s.Reason), s.LastError)
 		}
 		return c
@@ -96,4 +96,11 @@ func faulty(err error) (parts []string) {
 	}
 
 	return parts
+}
+
+// ofWatch reports whether the error of a cluster is that of one of its watches:
+// see WatchesSynced.
+func ofWatch(err error) bool {
+	failed, ok := errors.AsType[*clustercache.ClusterError](err)
+	return ok && failed.Op == "watch"
 }

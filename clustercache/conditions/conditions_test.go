@@ -136,6 +136,23 @@ func TestEveryPhaseAndReasonMakesAValidCondition(t *testing.T) {
 	}
 }
 
+// TestWatchThatIsRefusedIsNoFaultOfTheAccess: the condition of the watches says
+// it.
+func TestWatchThatIsRefusedIsNoFaultOfTheAccess(t *testing.T) {
+	c := ready(t, clustercache.Status{
+		Phase:     clustercache.PhaseReady,
+		Connected: true,
+		Reason:    "Forbidden",
+		LastError: &clustercache.ClusterError{
+			Cluster: east,
+			Op:      "watch",
+			Err:     apierrors.NewForbidden(schema.GroupResource{}, "", nil),
+		},
+	})
+	require.Equal(t, metav1.ConditionTrue, c.Status)
+	require.Empty(t, c.Message)
+}
+
 func TestEveryReasonOfAnErrorHasASentence(t *testing.T) {
 	reasons := words(t, "../errors.go", `(?m)^\t\{[\w.]+, "(\w+)"\},$`)
 	require.Len(t, reasons, 11)
