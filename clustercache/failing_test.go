@@ -103,7 +103,8 @@ func TestHazardReadyClusterWhoseWatchIsRefused(t *testing.T) {
 		require.Len(t, rows("reason=NotServed"), 4)
 		require.Len(t, rows("q=widget"), 4)
 		first := browse(t, page, "", http.StatusOK)
-		require.Less(t, strings.Index(first, ">fleet/c-150<"), strings.Index(first, ">fleet/c-000<"), "trouble is first")
+		require.Less(t, strings.Index(first, ">fleet/c-150<"), strings.Index(first, ">fleet/c-000<"),
+			"trouble is first")
 
 		families, err := registry.Gather()
 		require.NoError(t, err)

@@ -179,7 +179,8 @@ func TestHazardNotFoundIsAboutSomethingElse(t *testing.T) {
 	answers := map[string]error{
 		"another object": apierrors.NewNotFound(configMaps, "policy"),
 		"the namespace":  apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"),
-		"a path":         apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", configMaps, "one", "", 0, true),
+		"a path": apierrors.NewGenericServerResponse(
+			http.StatusNotFound, "GET", configMaps, "one", "", 0, true),
 		"nothing": &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure,
 			Code:   http.StatusNotFound,

@@ -191,7 +191,8 @@ func TestTableOfFunctionsIsComplete(t *testing.T) {
 }
 
 // names are sentences that name what is missing: not "required" alone.
-var names = regexp.MustCompile(`\w+[^:]*: .*(required|needs|nil|not set|empty|token|host|kubeconfig|no |at least|URL|must)`)
+var names = regexp.MustCompile(
+	`\w+[^:]*: .*(required|needs|nil|not set|empty|token|host|kubeconfig|no |at least|URL|must)`)
 
 // TestFunctionThatGetsNothingNamesWhatItNeeds calls each exported function with
 // zero values.
@@ -242,7 +243,7 @@ func callWithNothing(t *testing.T, name string, f reflect.Value) (err error) {
 
 	results := f.Call(args)
 	for _, result := range results {
-		if source, ok := result.Interface().(source.TypedSource[int]); ok {
+		if source, ok := reflect.TypeAssert[source.TypedSource[int]](result); ok {
 			return source.Start(ctx, nil) // its constructor cannot refuse
 		}
 		if result.Type() == reflect.TypeFor[error]() && !result.IsNil() {
@@ -250,7 +251,7 @@ func callWithNothing(t *testing.T, name string, f reflect.Value) (err error) {
 		}
 		if result.Kind() == reflect.Func && result.Type().CanSeq2() {
 			for _, failure := range result.Seq2() {
-				if failure, ok := failure.Interface().(error); ok {
+				if failure, ok := reflect.TypeAssert[error](failure); ok {
 					return failure
 				}
 			}

@@ -86,7 +86,8 @@ func TestHazardSelectorOfNothingSelectsEverything(t *testing.T) {
 					for shape, fresh := range configMapForms() {
 						_, list := fresh()
 						list.SetContinue("of another list")
-						require.NoError(t, r.List(t.Context(), list, append(opts, form.option, in)...), "%s %s", door, shape)
+						err := r.List(t.Context(), list, append(opts, form.option, in)...)
+						require.NoError(t, err, "%s %s", door, shape)
 						require.Equal(t, form.selects, meta.LenList(list), "%s %s", door, shape)
 						require.Empty(t, list.GetContinue(), "%s %s", door, shape)
 					}
@@ -118,8 +119,9 @@ func TestHazardSelectorOfNothingSelectsEverything(t *testing.T) {
 				}
 
 				for _, c := range []client.Client{cached, live} {
-					require.NoError(t, c.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, in, form.option, client.DryRunAll))
-					require.NoError(t, c.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, in, form.option))
+					all := &corev1.ConfigMap{}
+					require.NoError(t, c.DeleteAllOf(t.Context(), all, in, form.option, client.DryRunAll))
+					require.NoError(t, c.DeleteAllOf(t.Context(), all, in, form.option))
 					left := &metav1.PartialObjectMetadataList{}
 					left.SetGroupVersionKind(fleettest.ConfigMap.GroupVersion().WithKind("ConfigMapList"))
 					require.NoError(t, live.List(t.Context(), left, in))

@@ -119,10 +119,10 @@ func TestHazardSlotIsTakenAfterTheReplicaHasQuit(t *testing.T) {
 		for began := now; found.Name == "" && now.Sub(began) < time.Minute; now = now.Add(100 * time.Millisecond) {
 			actions, _ := r.Next(now)
 			for _, a := range actions {
-				switch {
-				case a.Kind == kind:
+				switch a.Kind {
+				case kind:
 					found = a
-				case a.Kind == protocol.Renew:
+				case protocol.Renew:
 					r.Answer(now, now, a, protocol.Done)
 					member.Leaving, member.Plan, member.Warm = a.Leaving, a.Plan, a.Warm
 					show()
