@@ -56,7 +56,7 @@ func (s *Set) mapAll() {
 		ctx, cancel := context.WithTimeout(s.config.Context, s.config.RequestTimeout)
 		m, err := s.config.Mapper.ResourceFor(ctx, gvk)
 		cancel()
-		changed := false
+		changed, known := false, s.failedWith(waiting, err)
 		for _, w := range waiting {
 			if err == nil {
 				s.bind(w, m)
@@ -64,7 +64,7 @@ func (s *Set) mapAll() {
 				changed = s.fail(w, err) || changed
 			}
 		}
-		if changed {
+		if changed && !known {
 			s.config.Logger.Info("Kind is not watched yet",
 				"cluster", s.config.Name, "kind", KindName(gvk), "error", err.Error())
 		}
@@ -83,6 +83,19 @@ func (s *Set) mapAll() {
 		wait := s.config.RetryInterval // a miss is remembered for as long: never sooner
 		s.config.Timers.Set(s.retry, time.Now().Add(wait+rand.N(wait/5+1)))
 	}
+}
+
+// failedWith reports whether one of the wants of a kind has the error already,
+// which was logged then.
+func (s *Set) failedWith(wants []*Want, err error) bool {
+	if err == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(wants, func(w *Want) bool {
+		return s.all[w.Selection] == w && w.err != nil && w.err.Error() == err.Error()
+	})
 }
 
 // fail records why a want gets no lease. It reports whether it was another
