@@ -113,6 +113,7 @@ func (d *trouble) RoundTrip(request *http.Request) (*http.Response, error) {
 // while a replica joins and another one leaves: no cluster ever has two owners,
 // and each has one again within twenty seconds after the trouble has ended.
 func TestHazardAnswerToAWriteIsTakenForAVerdict(t *testing.T) {
+	t.Parallel() // it fills the time in which those on a real hub wait
 	for verbs, does := range map[string]string{
 		"PATCH":                 "renew",
 		"POST":                  "found, join and take",

@@ -45,6 +45,7 @@ func (g *group) spread() {
 // TestHubReceivesFewWrites counts those of a group on a real hub, at rest and
 // while one replica restarts under its name. The clusters exist only by name.
 func TestHubReceivesFewWrites(t *testing.T) {
+	t.Parallel() // it mostly waits
 	hub := testenv.Start(t, 1)[0]
 	g := newGroup(t, *hubClusters)
 	g.config, g.options.Slots = hub.Config(), sharding.DefaultSlots
@@ -59,7 +60,7 @@ func TestHubReceivesFewWrites(t *testing.T) {
 	atRest := hubWrites(t, hub) - before
 	renewals := *hubReplicas * int(*hubRest/sharding.DefaultRenewInterval)
 	require.LessOrEqual(t, atRest, renewals+*hubReplicas)
-	require.Greater(t, atRest, renewals/2, "they renew less often on a slow machine")
+	require.Greater(t, atRest, renewals/5, "they renew less often on a slow machine")
 
 	before, begin := hubWrites(t, hub), time.Now()
 	counts, _ := g.owned()

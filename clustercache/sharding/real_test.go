@@ -18,8 +18,10 @@ import (
 )
 
 // TestGroupOnARealHub has three replicas with the permissions that New
-// documents, of which one is killed and one closed.
+// documents, of which one is killed and one closed. Its bounds are for a slow
+// machine: TestKilledReplicaIsReplacedWithin20Seconds proves those promised.
 func TestGroupOnARealHub(t *testing.T) {
+	t.Parallel() // it mostly waits
 	hub := testenv.Start(t, 1)[0]
 	user, err := hub.AddUser(t.Context(), "operator", rbacv1.PolicyRule{
 		APIGroups: []string{"coordination.k8s.io"},
@@ -38,11 +40,11 @@ func TestGroupOnARealHub(t *testing.T) {
 	require.Eventually(t, func() bool {
 		counts, without := g.owned()
 		return without == 0 && counts[0] == 0
-	}, 20*time.Second, 100*time.Millisecond)
+	}, 100*time.Second, 100*time.Millisecond)
 	require.Greater(t, time.Since(killed), 10*time.Second)
 
 	require.NoError(t, g.replicas[1].Close(t.Context()))
-	g.waitOwned(2 * time.Second)
+	g.waitOwned(10 * time.Second)
 	g.replicas[1].wg.Wait()
 	require.NoError(t, g.replicas[1].err)
 	counts, _ := g.owned()
@@ -58,6 +60,7 @@ func TestGroupOnARealHub(t *testing.T) {
 // TestReplicaWithoutAPermissionNamesItsVerb has replicas that may do all but
 // one thing. They fail before they have joined.
 func TestReplicaWithoutAPermissionNamesItsVerb(t *testing.T) {
+	t.Parallel()
 	hub := testenv.Start(t, 1)[0]
 	verbs := []string{"list", "watch", "create", "update", "patch", "delete"}
 	for i, verb := range verbs {
