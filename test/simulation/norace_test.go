@@ -5,5 +5,7 @@
 
 package simulation
 
-// usual is the default number of seeds of a run.
-const usual = 500
+const (
+	usual     = 500 // the default number of seeds of a run
+	pairsEach = 1   // of so many pairs of faults one is run
+)

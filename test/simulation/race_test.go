@@ -5,6 +5,8 @@
 
 package simulation
 
-// usual is the default number of seeds of a run: the race detector makes each
-// take ten times as long.
-const usual = 150
+// The race detector makes each run take ten times as long.
+const (
+	usual     = 100
+	pairsEach = 5
+)
