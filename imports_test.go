@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,9 +25,10 @@ const module = "github.com/fleetcache/fleetcache/"
 var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/keeper",
-		"clustercache/internal/levels", "clustercache/internal/liveclient", "clustercache/internal/members",
-		"clustercache/internal/packedlist", "clustercache/internal/phase", "clustercache/internal/tenure",
-		"clustercache/internal/twins", "clustercache/internal/watchset", "clustercache/internal/writes",
+		"clustercache/internal/levels", "clustercache/internal/liveclient", "clustercache/internal/markup",
+		"clustercache/internal/members", "clustercache/internal/packedlist", "clustercache/internal/phase",
+		"clustercache/internal/tenure", "clustercache/internal/twins", "clustercache/internal/watchset",
+		"clustercache/internal/writes",
 		"clustercache/ownership", "clustercache/persist", "clustercache/resolver", "gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
@@ -189,4 +191,17 @@ func TestPackagesDependOneWay(t *testing.T) {
 		require.ElementsMatch(t, allowed[from], found[from], from)
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(allowed)), slices.Collect(maps.Keys(found)))
+}
+
+// TestTheLibraryDependsOnNoTemplates: a program that can execute a template
+// keeps every exported method of every type that it converts to an interface,
+// since the linker cannot know which methods a template names. The debug page
+// alone would make a program that has a ClusterCache a third larger.
+func TestTheLibraryDependsOnNoTemplates(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"./clustercache/...", "./informerpool/...", "./gc/...").Output()
+	require.NoError(t, err)
+	deps := strings.Fields(string(out))
+	require.Contains(t, deps, module+"clustercache")
+	require.Empty(t, slices.DeleteFunc(deps, func(path string) bool { return !strings.HasSuffix(path, "/template") }))
 }

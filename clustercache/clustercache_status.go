@@ -4,7 +4,6 @@
 package clustercache
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -269,25 +268,20 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this cluster is not known", http.StatusNotFound)
 		return
 	}
-	// The body is rendered before it is written, so that an error leaves no
-	// half page.
-	var body bytes.Buffer
-	var err error
-	if query.Get("format") == "json" {
-		h.Set("Content-Type", "application/json")
-		out := json.NewEncoder(&body)
-		out.SetIndent("", "  ")
-		err = out.Encode(page)
-	} else {
+	if query.Get("format") != "json" {
 		h.Set("Content-Type", "text/html; charset=utf-8")
-		err = debugTemplate.Execute(&body, page)
+		_, _ = w.Write(page.html())
+		return
 	}
-
+	// The body is encoded before it is written, so that an error leaves no half
+	// of it.
+	body, err := json.MarshalIndent(page, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(body.Bytes())
+	h.Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n'))
 }
 
 // debugPage collects the state of every cluster, and arranges those that the
@@ -300,9 +294,9 @@ func (cc *ClusterCache) debugPage(query debugQuery) *debugPage {
 		Clusters:   []Status{},
 		Reasons:    map[string]string{},
 		debugQuery: query,
-		Sum:        sumUp(all),
-		Count:      len(all),
-		Shared:     cc.tenure != nil,
+		sum:        sumUp(all),
+		count:      len(all),
+		shared:     cc.tenure != nil,
 	}
 	p.arrange(all)
 

@@ -148,7 +148,7 @@ func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 			require.NotContains(t, text, "<img")
 			require.Contains(t, text, "&lt;script&gt;")
 		}
-		require.Contains(t, browse(t, cc.DebugHandler(), "", http.StatusOK), `href="?cluster=%22%3e%3cscript`)
+		require.Contains(t, browse(t, cc.DebugHandler(), "", http.StatusOK), `href="?cluster=%22%3E%3Cscript`)
 		require.NotContains(t, browse(t, cc.DebugHandler(), "cluster="+url.QueryEscape("<script>"),
 			http.StatusNotFound), "<script")
 		require.NotContains(t, browse(t, cc.DebugHandler(), "format=json", http.StatusOK), "<script")
