@@ -35,13 +35,19 @@ func (i *informer) put(o *Object) {
 	i.mu.refused.Forget(store.ViewOf(o))
 	i.touchLocked(o)
 	old := i.mu.store.Of(o)
-	if old != nil && !ordering.Newer(o, old) {
+	if old != nil && !ordering.Newer(o, old) && !changed(old, o) {
 		i.chargeLocked() // room was reserved for it
 		return
 	}
 	i.mu.store.Put(old, o, values.of(o))
 	i.chargeLocked()
 	i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
+}
+
+// changed reports whether a stream shows another content of the cached object
+// under its version, as servers do that do not count every change.
+func changed(old, o *Object) bool {
+	return ordering.Repeats(o, old) && !ordering.SameState(old, o)
 }
 
 // remove removes an object from the store; final is its last state.

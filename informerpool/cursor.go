@@ -7,50 +7,114 @@ import (
 	"fmt"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// cursor is where a reflector continues.
+// cursor is where a reflector continues, and how far its stream has come.
+//
+// A stream from a version shows the changes after it, in their order. Some
+// servers ignore the version: each of their streams begins with the objects
+// that exist, in any order, as one does that is requested without a version.
+// Such a beginning proves nothing about the server's history. It does not
+// mention what was deleted before it either, so unless it shows every cached
+// object, a list is due behind it.
 type cursor struct {
-	resume    string // the resourceVersion to continue at; if empty, list
-	reach     string // the newest resourceVersion the store has seen in this history
-	replace   bool   // the next list is of a new history: versions are not comparable with those of the store
-	unordered bool   // the stream still shows its initial objects, in no order
-	distrust  error  // why a list must follow the stream, instead of a resume; nil if it may be resumed
+	resume   string // the resourceVersion to continue at; if empty, list
+	reach    string // the newest resourceVersion the store has seen in this history
+	replace  bool   // the next list is of a new history: versions are not comparable with those of the store
+	distrust error  // why a list must follow the stream, instead of a resume; nil if it may be resumed
+	opening  opening
+}
+
+// opening is what a stream has shown before anything else than objects, which
+// may be those that exist.
+type opening struct {
+	from     string // the version that the stream was requested from
+	over     bool   // it has shown something else
+	existing bool   // it begins with the objects that exist
+	repeated bool   // it has shown that it does, although it was requested from a version
+	odd      bool   // it has shown a state that the cache should have had
+	objects  int    // how many it has shown
 }
 
 // relist makes the next attempt list.
 func (c *cursor) relist() { c.resume = "" }
 
-// checkOrder fails if a stream shows a version before the one it has reached:
-// versions of one history only grow. The initial objects of a watch without a
-// version have no order.
-func (c *cursor) checkOrder(rv string) error {
-	if !c.unordered && ordering.Behind(rv, c.resume) {
-		return fmt.Errorf("%w (stream went from %s to %s)", ErrHistory, c.resume, rv)
+// begin records that a stream from the position begins; existing reports
+// whether it is known to begin with the objects that exist.
+func (c *cursor) begin(existing bool) { c.opening = opening{from: c.resume, existing: existing} }
+
+// see records what kind of frame the stream shows, and reports whether the
+// first objects end with it.
+func (o *opening) see(frame string) (ends bool) {
+	switch {
+	case o.over:
+		return false
+	case frame == wire.Added:
+		o.objects++
+		return false
 	}
-	return nil
+	o.over = true
+	return true
+}
+
+// unordered reports whether what the stream shows at present has no order.
+func (o *opening) unordered() bool { return o.existing && !o.over }
+
+// versionless reports whether the stream was requested without a version.
+func (o *opening) versionless() bool { return ordering.Versionless(o.from) }
+
+// repeats reports whether an object shows that the stream begins with the
+// objects that exist, although it was requested from a version. The object of
+// that version alone does not: the server may count the version in.
+func (c *cursor) repeats(shown, cached *Object) bool {
+	o, rv := &c.opening, shown.GetResourceVersion()
+	switch {
+	case o.over || o.versionless():
+		return false
+	case c.behind(rv):
+		return true
+	}
+	return ordering.Repeats(shown, cached) && (o.existing || rv != o.from)
+}
+
+// lacks reports whether a stream from a version, which began with the objects
+// that exist, has not shown all the cached ones, or has shown others than the
+// cache should have.
+func (o *opening) lacks(cached int) bool {
+	return o.existing && !o.versionless() && (o.odd || o.objects != cached)
+}
+
+// behind reports whether a version is before the one that the stream has
+// reached.
+func (c *cursor) behind(rv string) bool { return ordering.Behind(rv, c.resume) }
+
+// wentBack is the error of a stream that shows a version before the one that it
+// has reached, although nothing but another history explains it: versions of
+// one history only grow.
+func (c *cursor) wentBack(rv string) error {
+	return fmt.Errorf("%w (stream went from %s to %s)", ErrHistory, c.resume, rv)
 }
 
 // advance records how far the stream has come, and reports whether that is
 // further than before.
-func (c *cursor) advance(rv string) (further bool, err error) {
-	if err := c.checkOrder(rv); err != nil {
-		return false, err
-	}
-	if ordering.Behind(rv, c.resume) {
-		rv = c.resume
-	}
+func (c *cursor) advance(rv string) (further bool) {
 	rv = ordering.Further(c.resume, rv)
 	further = rv != c.resume
-	c.resume, c.reach = rv, rv
+	c.resume, c.reach = rv, ordering.Further(c.reach, rv)
 
-	return further, nil
+	return further
 }
 
-// endUnordered requests a list after a stream that ended within its initial
-// objects: their versions do not show how far it came.
-func (c *cursor) endUnordered() {
-	if c.unordered {
-		c.unordered, c.resume = false, ""
+// end requests a list after a stream that ended within the objects that exist,
+// unless it has shown all of the cached ones: their versions do not show how
+// far it came. It reports whether it was requested from a version.
+func (c *cursor) end(cached int) (lacked bool) {
+	o := c.opening
+	c.opening = opening{over: true}
+	lacked = !o.over && o.lacks(cached)
+	if lacked || o.unordered() && o.versionless() {
+		c.resume = ""
 	}
+	return lacked
 }

@@ -9,9 +9,11 @@ import (
 	"io"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
+	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
@@ -31,17 +33,20 @@ import (
 type reflector struct {
 	informer *informer
 
-	options  *Options
-	backoff  backoff.Backoff
-	refusal  backoff.Refusal
-	at       cursor
-	kind     kindCheck
-	listing  *listing // the list under way; nil between lists
-	absent   absence  // what lists reported about the resource itself
-	failures failures
-	server   server
-	session  session
-	restores int // attempts to continue a kept state
+	options    *Options
+	backoff    backoff.Backoff
+	refusal    backoff.Refusal
+	at         cursor
+	kind       kindCheck
+	listing    *listing // the list under way; nil between lists
+	absent     absence  // what lists reported about the resource itself
+	failures   failures
+	rollback   backoff.Relapse // the history went back
+	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
+	lines      loudness.Lines
+	server     server
+	session    session
+	restores   int // attempts to continue a kept state
 }
 
 func newReflector(i *informer, b backoff.Backoff) reflector {
@@ -56,6 +61,7 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 // session is what the current attempt has to know about the stream.
 type session struct {
 	relisted bool // the attempt began with a list
+	behind   bool // a list has to follow, since the stream began with some of the objects that exist
 	quieted  bool // the previous attempt ended for the sake of proof, not because of a fault
 }
 
@@ -98,7 +104,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 		r.permitted()
 		err = errUnreturned
 		defer s.close()
-		if err = r.follow(s); err == nil && time.Since(began) < backoff.Healthy {
+		if err = r.follow(ctx, s); err == nil && time.Since(began) < backoff.Healthy {
 			err = r.endedAt(r.at.resume)
 		}
 	}
@@ -138,7 +144,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	quieted := r.session.quieted
 	r.session.quieted = false
 	misled := r.informer.end()
-	r.at.endUnordered()
+	r.session.behind = r.at.end(r.informer.mu.store.Count)
 	if time.Since(began) >= settling {
 		r.followed()
 	}
@@ -180,7 +186,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	if errors.Is(err, ErrEpochChanged) {
 		return 0 // Ready knows the new epoch, or waits for it
 	}
-	wait := r.backoff.After(time.Since(began), err)
+	wait := max(r.backoff.After(time.Since(began), err), r.relapsed(err))
 	if apierrors.IsForbidden(err) {
 		return r.forbidden()
 	}
@@ -188,6 +194,18 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		wait = min(wait, soon) // deletes wait for it
 	}
 
+	return wait
+}
+
+// relapsed returns the least wait after an attempt, successful or not, that
+// caused a list and may do so again and again.
+func (r *reflector) relapsed(err error) (wait time.Duration) {
+	if r.session.behind {
+		wait = r.beginnings.After(time.Now(), r.options.MaxBackoff)
+	}
+	if errors.Is(err, ErrHistory) {
+		wait = max(wait, r.rollback.After(time.Now(), maxUnresumed))
+	}
 	return wait
 }
 
@@ -250,11 +268,22 @@ func (r *reflector) log(err error) {
 	switch {
 	case r.informer.pool.unused(r.informer):
 		log.V(1).Info("Unused informer interrupted", "error", err.Error())
+	case !r.lines.Allow(err.Error(), time.Now()):
+		log.V(1).Info("Informer interrupted again", "error", err.Error())
 	case apierrors.IsForbidden(err):
 		log.Error(err, "Informer refused")
 	default:
 		log.Info("Informer interrupted", "error", err.Error())
 	}
+}
+
+// loud returns the logger for a line about a cause: there are only so many of
+// each at the usual verbosity, since the server could fill the log otherwise.
+func (r *reflector) loud(cause string) logr.Logger {
+	if r.lines.Allow(cause, time.Now()) {
+		return r.options.Logger
+	}
+	return r.options.Logger.V(1)
 }
 
 // checkHistory makes the next attempt a list if an error shows that resuming is
@@ -297,7 +326,7 @@ func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.pool.distrustSiblings(r.informer, over, cause)
 	r.informer.pool.dropSnapshots(r.informer.key.Cluster, cause)
 	r.server.count(countRollbacks)
-	r.options.Logger.Info("History of the server is another one",
+	r.loud("another history: "+cause.Error()).Info("History of the server is another one",
 		"informer", r.informer.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
 		_ = r.informer.pool.calls.Apart("OnRollback", &r.informer.key, func() error {

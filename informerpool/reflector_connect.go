@@ -82,7 +82,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	opts.TimeoutSeconds = r.server.watchSeconds()
 	r.server.count(countWatches)
 	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
-	r.at.unordered = ordering.Versionless(r.at.resume)
+	r.at.begin(r.server.repeats || ordering.Versionless(r.at.resume))
 	if apierrors.IsMethodNotSupported(err) {
 		r.server.unwatchable = time.Now().Add(fallback.Age)
 		return nil, errPolled

@@ -4,17 +4,19 @@
 package informerpool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // follow applies a live stream until it ends; a regular end is nil.
-func (r *reflector) follow(s *stream) error {
+func (r *reflector) follow(ctx context.Context, s *stream) error {
 	for {
 		if err := s.wait(); errors.Is(err, io.EOF) {
 			return nil
@@ -25,43 +27,33 @@ func (r *reflector) follow(s *stream) error {
 			return err
 		}
 
-		if err := r.applyNext(s); err != nil {
+		if err := r.applyNext(ctx, s); err != nil {
 			return err
 		}
 	}
 }
 
 // applyNext applies the next frame, which has begun to arrive.
-func (r *reflector) applyNext(s *stream) error {
+func (r *reflector) applyNext(ctx context.Context, s *stream) error {
 	frame, err := s.next()
 	if err != nil {
 		return eofIsUnexpected(err)
 	}
-	r.at.unordered = r.at.unordered && frame.Type == wire.Added
-	if frame.Type == wire.Bookmark {
-		it, err := s.frames.Scan()
-		if err == nil {
-			err = r.bookmark(&it)
-		}
-		if err == nil {
-			err = r.at.distrust
-		}
-		if err != nil {
+	if r.at.opening.see(frame.Type) {
+		if err := r.opened(ctx, s); err != nil {
 			return err
 		}
-		if !r.server.bookmarks {
-			r.server.bookmarks = true
-			s.calm(false)
-		}
-		return r.reached(it.ResourceVersion)
+	}
+	if frame.Type == wire.Bookmark {
+		return r.applyBookmark(s)
 	}
 
 	o, err := r.object(frame.Type, s.frames, wire.ListHeader{})
 	if o == nil || err != nil {
 		return err
 	}
-	if err := r.at.checkOrder(o.GetResourceVersion()); err != nil {
-		return r.disordered(err) // before it does harm
+	if apply, err := r.place(frame.Type == wire.Deleted, o); err != nil || !apply {
+		return err // before it does harm
 	}
 	r.informer.signs.event.Store(r.informer.signs.proof.Load())
 
@@ -75,7 +67,65 @@ func (r *reflector) applyNext(s *stream) error {
 		r.informer.put(o)
 	}
 
-	return r.reached(o.GetResourceVersion())
+	r.reached(o.GetResourceVersion())
+
+	return nil
+}
+
+// applyBookmark applies a bookmark.
+func (r *reflector) applyBookmark(s *stream) error {
+	it, err := s.frames.Scan()
+	if err == nil {
+		err = r.bookmark(&it)
+	}
+	if err == nil {
+		err = r.at.distrust
+	}
+	if err == nil && r.at.behind(it.ResourceVersion) {
+		err = r.wentBack(it.ResourceVersion)
+	}
+	if err != nil {
+		return err
+	}
+	if !r.server.bookmarks {
+		r.server.bookmarks = true
+		s.calm(false)
+	}
+	r.reached(it.ResourceVersion)
+
+	return nil
+}
+
+// opened lists behind the beginning of a stream that has shown the objects that
+// exist, and not all the cached ones.
+func (r *reflector) opened(ctx context.Context, s *stream) error {
+	lacks := r.at.opening.lacks(r.informer.mu.store.Count)
+	r.server.repeats = r.at.opening.repeated
+	if !lacks {
+		return nil
+	}
+	return r.asListError(ctx, r.listBehind(ctx, s))
+}
+
+// place checks an object of a stream against the version that the stream has
+// reached. It reports whether the object is to be applied.
+func (r *reflector) place(deleted bool, o *Object) (apply bool, err error) {
+	version := o.GetResourceVersion()
+	cached := r.informer.mu.store.Of(o)
+	switch at := &r.at.opening; {
+	case r.at.repeats(o, cached):
+		at.repeated, at.existing, r.server.repeats = true, true, true
+		lacked := cached == nil && ordering.Reaches(at.from, version)
+		if lacked || cached != nil && (cached.GetUID() != o.GetUID() || ordering.Older(o, cached)) {
+			at.odd = true // a list decides
+			return false, nil
+		}
+		return true, nil
+	case at.unordered(), !r.at.behind(version), ordering.Explained(deleted, o, cached):
+		return true, nil
+	}
+
+	return false, r.wentBack(version)
 }
 
 // eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
@@ -96,25 +146,20 @@ func (r *reflector) bookmark(it *wire.Item) error {
 }
 
 // reached records how far the stream has come.
-func (r *reflector) reached(rv string) error {
+func (r *reflector) reached(rv string) {
 	if rv == "" {
-		return nil
+		return
 	}
-	further, err := r.at.advance(rv)
-	if err != nil {
-		return r.disordered(err)
-	}
+	further := r.at.advance(rv)
 	if further {
 		r.followed()
 	}
 	r.informer.advance(r.at.resume, further)
-
-	return nil
 }
 
-// disordered marks the error of a stream that went back.
-func (r *reflector) disordered(err error) error {
-	return fmt.Errorf("watch %s: %w", r.informer.key, err)
+// wentBack is the error of a stream that went back to a version.
+func (r *reflector) wentBack(rv string) error {
+	return fmt.Errorf("watch %s: %w", r.informer.key, r.at.wentBack(rv))
 }
 
 // checkBytes fails if storing an object in place of old would exceed the

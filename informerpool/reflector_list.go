@@ -13,8 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
+
+// errBegunBefore indicates that a stream began before a list that showed another
+// history.
+var errBegunBefore = errors.New("the watch began before the server's new history was listed")
 
 // maxPages bounds a list whose server never stops handing out continue tokens.
 const maxPages = 10_000
@@ -57,8 +62,17 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 		return nil, errPolled
 	}
 	s, err := r.watch(ctx)
-	if err != nil || !r.at.unordered {
-		return s, err
+	if err != nil {
+		return nil, err
+	}
+	return r.completed(ctx, s)
+}
+
+// completed returns a stream that has begun. If that has no version, it lists
+// once more.
+func (r *reflector) completed(ctx context.Context, s *stream) (*stream, error) {
+	if !r.at.opening.versionless() {
+		return s, nil
 	}
 	kept := false
 	defer func() {
@@ -74,10 +88,10 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 	return s, nil
 }
 
-// listBehind lists once more, after the beginning of a watch without a version.
-// Such a watch begins with the objects that exist at that moment, and so does
-// not mention an object that was deleted between the earlier list and its
-// beginning. The stream is read after the second list: it has every change
+// listBehind lists once more, after the beginning of a watch without a version,
+// or of one whose server ignored it. Such a watch begins with the objects that
+// exist at that moment, and so does not mention an object that was deleted
+// between the earlier list and its beginning. The stream is read after the second list: it has every change
 // since it began, and therefore the latest state of each object that it names.
 // An object that it does not name did not exist when the watch began, and was
 // not created later: the list lacks it, and it is deleted.
@@ -87,12 +101,18 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 		return err
 	}
 	defer release()
-	s.timer.Stop() // nothing reads what arrives meanwhile
 	from := r.at.resume
+	s.timer.Stop() // nothing reads what arrives meanwhile
 	if err := r.listPaged(ctx); err != nil {
 		return err
 	}
-	r.at.resume, r.at.reach = from, from // changes from before the list are still to come
+	if ordering.Behind(r.at.resume, from) { // a new history, in which the stream began at an unknown version
+		return fmt.Errorf("%s: %w", r.informer.key, errBegunBefore)
+	}
+	r.at.resume = from // changes from before the list are still to come
+	if ordering.Versionless(from) {
+		r.at.reach = from
+	}
 	s.calm(s.quiet)
 
 	return nil

@@ -55,6 +55,7 @@ type abilities struct {
 	ends        bool      // it has ended a list that it streamed
 	silent      bool      // its watches have carried nothing while nothing changed
 	bookmarks   bool      // its watches carry bookmarks while nothing changes
+	repeats     bool      // its watches begin with the objects that exist, whatever the version
 	unwatchable time.Time // until when it is not asked to watch, having refused once
 	smaller     int       // how often the size of pages was halved
 }

@@ -157,8 +157,8 @@ func (r *reflector) catchUpNext(s *stream, l *listing, claim *comparison.Claim) 
 	if err != nil {
 		return err
 	}
-	if err := r.at.checkOrder(it.ResourceVersion); err != nil {
-		return err
+	if r.at.behind(it.ResourceVersion) {
+		return r.at.wentBack(it.ResourceVersion)
 	}
 	if frame.Type != wire.Bookmark {
 		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
@@ -174,10 +174,9 @@ func (r *reflector) catchUpNext(s *stream, l *listing, claim *comparison.Claim) 
 		name := types.NamespacedName{Namespace: it.Namespace, Name: it.Name}
 		claim.Brought(name, version, it.ResourceVersion, frame.Type == wire.Deleted)
 	}
-	if it.ResourceVersion == "" {
-		return nil
+	if it.ResourceVersion != "" {
+		r.at.advance(it.ResourceVersion)
 	}
-	_, err = r.at.advance(it.ResourceVersion)
 
-	return err
+	return nil
 }

@@ -239,7 +239,10 @@ func (i *informer) advance(rv string, on bool) {
 
 // advanceLocked must be followed by advanced, without the lock.
 func (i *informer) advanceLocked(rv string) (ask bool) {
-	i.mu.rv, i.mu.polling = rv, false
+	if !ordering.Behind(rv, i.mu.rv) { // as after a list behind the beginning of the stream
+		i.mu.rv = rv
+	}
+	i.mu.polling = false
 	i.mu.setState(StateSynced)
 	i.mu.attach()
 	i.unexpireLocked()

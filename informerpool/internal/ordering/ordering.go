@@ -29,6 +29,9 @@ func Ordered(rv string) bool {
 // Further returns which of two versions, the one that was reached and one that
 // was shown since, is the informer's position.
 func Further(reached, shown string) string {
+	if Behind(shown, reached) {
+		return reached
+	}
 	if Ordered(shown) || !Ordered(reached) {
 		return shown
 	}
@@ -79,6 +82,25 @@ func Older(a, b *packed.Object) bool {
 	va, oka := a.Version()
 	vb, okb := b.Version()
 	return oka && okb && va > 0 && va < vb
+}
+
+// Repeats reports whether a stream shows the cached object in the state of that
+// version once more.
+func Repeats(shown, cached *packed.Object) bool {
+	return cached != nil && shown.GetUID() == cached.GetUID() &&
+		shown.GetResourceVersion() == cached.GetResourceVersion()
+}
+
+// Explained reports whether a stream may show an object at a version before the
+// one that it has reached, and still be of the same history. It may repeat the
+// cached state, or the delete of an object that the cache lacks or has a
+// successor of. And it may delete the cached state at the version of that: some
+// servers give deletes none of their own.
+func Explained(deleted bool, shown, cached *packed.Object) bool {
+	if Repeats(shown, cached) {
+		return true
+	}
+	return deleted && (cached == nil || shown.GetUID() != cached.GetUID() && Older(shown, cached))
 }
 
 // SameState reports whether a list shows the cached state of an object. An

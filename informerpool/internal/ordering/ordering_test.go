@@ -89,3 +89,31 @@ func TestDeleteEndsOnlyWhatItNames(t *testing.T) {
 		})
 	}
 }
+
+// TestHazardRepetitionIsTakenForARollback: of what a stream may show before its
+// position, the cache explains its own state, and deletes of what it lacks.
+func TestHazardRepetitionIsTakenForARollback(t *testing.T) {
+	cached := pack(t, "one", "5", "x")
+	for name, row := range map[string]struct {
+		shown             *packed.Object
+		deletes, explains bool // whether a delete, and whether another frame is explained
+	}{
+		"the same state":               {shown: cached, deletes: true, explains: true},
+		"another content of it":        {shown: pack(t, "one", "5", "y"), deletes: true, explains: true},
+		"an earlier state":             {shown: pack(t, "one", "4", "x")},
+		"a later state":                {shown: pack(t, "one", "6", "x")},
+		"another object of that name":  {shown: pack(t, "two", "5", "x")},
+		"an earlier one of that name":  {shown: pack(t, "two", "4", "x"), deletes: true},
+		"a later one of that name":     {shown: pack(t, "two", "6", "x")},
+		"a version that is none":       {shown: pack(t, "one", "odd", "x")},
+		"another with one that is not": {shown: pack(t, "two", "odd", "x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.deletes, ordering.Explained(true, row.shown, cached))
+			require.Equal(t, row.explains, ordering.Explained(false, row.shown, cached))
+		})
+	}
+	require.True(t, ordering.Explained(true, cached, nil), "it is gone already")
+	require.False(t, ordering.Explained(false, cached, nil))
+	require.Equal(t, "6", ordering.Further("6", "5"), "a position does not go back")
+}
