@@ -96,6 +96,13 @@ func builtIn(group string) bool {
 	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }
 
+// shared reports whether an API group certainly has the store of its cluster, by
+// its name: any other may be that of an aggregated API with a store of its own,
+// as those of metrics are.
+func shared(group string) bool {
+	return builtIn(group) && !strings.HasSuffix(group, "metrics.k8s.io")
+}
+
 // ownWord reports whether the server itself stated that the resource does not
 // exist, as opposed to a client that made up the status.
 func ownWord(err error) bool {

@@ -324,7 +324,7 @@ func (r *reflector) checkHistory(err error) error {
 // showed.
 func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.pool.distrustSiblings(r.informer, over, cause)
-	r.informer.pool.dropSnapshots(r.informer.key.Cluster, cause)
+	r.informer.pool.dropSnapshotsOf(r.informer, cause)
 	r.server.count(countRollbacks)
 	r.loud("another history: "+cause.Error()).Info("History of the server is another one",
 		"informer", r.informer.key.String(), "error", cause.Error())

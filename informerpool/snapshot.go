@@ -235,6 +235,19 @@ func (p *Pool) dropSnapshots(cluster types.NamespacedName, why error) {
 	}
 }
 
+// dropSnapshotsOf drops what is kept of the history that an informer has found
+// to be over: that of the cluster, or of the resource alone.
+func (p *Pool) dropSnapshotsOf(i *informer, why error) {
+	if shared(i.key.Resource.Group) {
+		p.dropSnapshots(i.key.Cluster, why)
+		return
+	}
+	i.dropSnapshot(why)
+	for _, other := range p.siblings(i) {
+		other.dropSnapshot(why)
+	}
+}
+
 // continueFrom makes a snapshot, with what has changed since, the informer's
 // state.
 func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err error) {

@@ -4,8 +4,11 @@
 package connection
 
 import (
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/fleetcache/fleetcache/internal/restmap"
 )
 
 // rollbackWindow is how far apart changes of the histories of two groups may be
@@ -22,12 +25,21 @@ type rollbacks struct {
 
 // spread records that the history of a group has changed, and reports whether
 // that of the cluster has: it has if the group is the core one, and if two
-// groups went back together, since they share a store.
+// groups went back together, since they share a store. One of the two must be
+// of Kubernetes itself: an aggregated API may serve several groups, with a
+// store of their own.
 func (r *rollbacks) spread(group string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	other := !r.at.IsZero() && r.group != group && now.Sub(r.at) <= rollbackWindow
+	other = other && (ofKubernetes(group) || ofKubernetes(r.group))
 	r.group, r.at = group, now
 	return group == "" || other
+}
+
+// ofKubernetes reports whether the cluster's own API server stores a group, by
+// its name. Those of metrics have servers of their own.
+func ofKubernetes(group string) bool {
+	return restmap.BuiltIn(group) && !strings.HasSuffix(group, "metrics.k8s.io")
 }

@@ -23,5 +23,19 @@ func TestHazardOneGroupsHistoryRenewsTheCluster(t *testing.T) {
 	require.False(t, r.spread("apps", now))
 	require.True(t, r.spread("batch", now.Add(time.Second)))
 	require.True(t, r.spread("", now.Add(time.Hour)))
-	require.False(t, r.spread("apps", now.Add(2*time.Hour)))
+	now = now.Add(2 * time.Hour)
+	require.False(t, r.spread("apps", now))
+
+	for i := range 3 { // an extension server of several groups that restarts
+		now = now.Add(time.Duration(i) * time.Hour)
+		require.False(t, r.spread("a.example.org", now.Add(time.Hour)))
+		require.False(t, r.spread("b.example.org", now.Add(time.Hour)))
+		require.False(t, r.spread("custom.metrics.k8s.io", now.Add(time.Hour)))
+		require.False(t, r.spread("external.metrics.k8s.io", now.Add(time.Hour)))
+	}
+	now = now.Add(time.Hour)
+	require.True(t, r.spread("apps", now), "a group of Kubernetes agrees with another one")
+	now = now.Add(time.Hour)
+	require.False(t, r.spread("apps", now))
+	require.True(t, r.spread("a.example.org", now))
 }
