@@ -355,6 +355,11 @@ func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, er
 	if spec.Watch && len(spec.Kinds)+len(spec.Selections) == 0 {
 		return nil, &OptionError{Field: "Watch", Err: errors.New("needs Kinds or Selections")}
 	}
+	for i, p := range spec.Predicates {
+		if p == nil {
+			return nil, &OptionError{Field: fmt.Sprintf("Predicates[%d]", i), Err: errNilCallback}
+		}
+	}
 	var ids []watchset.Selection
 	add := func(field string, kind client.Object, options []client.ListOption) error {
 		if kind == nil {

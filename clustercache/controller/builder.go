@@ -6,6 +6,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -25,14 +26,20 @@ import (
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
-// Builder builds a controller that reconciles objects of all clusters, with the
-// methods of controller-runtime's builder. A reconciler that was written for
-// one cluster needs no change:
+// Builder builds a controller that reconciles objects of all clusters, by
+// methods with the names of those of controller-runtime's builder. A reconciler
+// that was written for one cluster needs no change:
 //
 //	err := controller.NewControllerManagedBy(mgr, cc).
 //		For(&corev1.Namespace{}).
 //		Owns(&networkingv1.NetworkPolicy{}).
 //		Complete(func(c client.Client) reconcile.Reconciler { return &reconciler{client: c} })
+//
+// Predicates are arguments, without builder.WithPredicates. To receive only
+// metadata, name the kind by [clustercache.Kind]. A log constructor is one of
+// the options; a field index is one of the ClusterCache
+// ([clustercache.Options].Indexes). docs/migrating.md has a table of the
+// differences.
 //
 // It is made of [ObjectSource] and [ClusterSource]; use those where a Builder
 // does not suffice.
@@ -44,6 +51,7 @@ type Builder struct {
 	clusters func(client.ObjectKey) bool
 	selector labels.Selector // of clusters
 	inputs   []builderInput
+	filters  []predicate.Predicate // of all inputs
 	sources  []source.TypedSource[Request]
 	options  runtimecontroller.TypedOptions[Request]
 }
@@ -101,13 +109,23 @@ func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) 
 }
 
 // Watches watches another kind, and reconciles the requests that mapping
-// returns. Mapping and predicates receive objects in the representation in
-// which the kind is named: typed objects for a typed one, see
-// [clustercache.AsGiven].
+// returns; those without a kind are for the kind given to For. Mapping and
+// predicates receive objects in the representation in which the kind is named:
+// typed objects for a typed one, see [clustercache.AsGiven]. For a
+// handler.MapFunc, see [EnqueueFromMapFunc].
 func (b *Builder) Watches(
 	object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate,
 ) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
+	return b
+}
+
+// WithEventFilter adds a predicate to those of every kind given to For, Owns and
+// Watches, whose types it must be able to deal with. Sources that
+// WatchesRawSource adds have predicates of their own. It can be called several
+// times: an event passes if all predicates let it.
+func (b *Builder) WithEventFilter(p predicate.Predicate) *Builder {
+	b.filters = append(b.filters, p)
 	return b
 }
 
@@ -183,27 +201,22 @@ func (b *Builder) Build(
 	if name == "" {
 		return nil, errors.New("build controller: call For or Named")
 	}
+	if slices.ContainsFunc(b.filters, isNil) {
+		return nil, fmt.Errorf("build controller %s: %w", name,
+			&clustercache.OptionError{Field: "filter", Err: errRequired})
+	}
 	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(b.withDefaults(name, gvk))
 	for _, input := range b.inputs {
-		mapping := input.mapping
-		switch {
-		case input.object == nil:
-			return nil, fmt.Errorf("build controller %s: For can be called once", name)
-		case input.owned && b.object == nil:
-			return nil, fmt.Errorf("build controller %s: Owns needs For", name)
-		case input.owned:
-			mapping = controllerOf(b.cc, gvk)
-		case mapping == nil:
-			err := &clustercache.OptionError{Field: "mapping", Err: errRequired}
+		mapping, err := b.mappingOf(input, gvk)
+		if err != nil {
 			return nil, fmt.Errorf("build controller %s: %w", name, err)
 		}
-
 		selection := clustercache.ObjectSelection{
 			Kinds:           []client.Object{input.object},
 			Clusters:        b.clusters,
 			ClusterSelector: b.selector,
 			Watch:           true,
-			Predicates:      input.predicates,
+			Predicates:      slices.Concat(b.filters, input.predicates),
 			Representation:  clustercache.AsGiven,
 		}
 		options := ObjectSourceOptions{}
@@ -218,6 +231,28 @@ func (b *Builder) Build(
 	}
 
 	return stock.Build(WhileOwned(b.cc, Request.cluster, reconciler))
+}
+
+func isNil(p predicate.Predicate) bool { return p == nil }
+
+// mappingOf returns the mapping of an input to requests, or an error that names
+// what is wrong with the input. gvk is the kind given to For.
+func (b *Builder) mappingOf(input builderInput, gvk schema.GroupVersionKind) (ObjectMapFunc[Request], error) {
+	switch {
+	case input.object == nil:
+		return nil, errors.New("For can be called once")
+	case slices.ContainsFunc(input.predicates, isNil):
+		return nil, &clustercache.OptionError{Field: "predicate", Err: errRequired}
+	case input.owned && b.object == nil:
+		return nil, errors.New("Owns needs For")
+	case input.owned:
+		return controllerOf(b.cc, gvk), nil
+	case input.mapping == nil:
+		return nil, &clustercache.OptionError{Field: "mapping", Err: errRequired}
+	case b.object != nil && !input.metadata: // EnqueueObject sets the kind
+		return ofKind(gvk, input.mapping), nil
+	}
+	return input.mapping, nil
 }
 
 // check returns an error that names what was not given.

@@ -204,8 +204,10 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 			fleetcontroller.EnqueueObject),
 		"option mapping": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).
 			Watches(&corev1.Node{}, nil),
-		"Owns needs For": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
-		"called once":    fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
+		"option predicate": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}, nil),
+		"option filter":    fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).WithEventFilter(nil),
+		"Owns needs For":   fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
+		"called once":      fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
 		"no kind": fleetcontroller.NewControllerManagedBy(mgr, cc).
 			For(clustercache.Kind(schema.GroupVersionKind{})),
 		"no watches config": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x"),

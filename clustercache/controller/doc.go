@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controller has what controllers of many clusters are made of: a
-// [Builder] with the methods of controller-runtime's, sources of the events of
+// [Builder] with methods like those of controller-runtime's, sources of events of
 // objects and clusters, the functions that map them to requests, and
 // [PerCluster], which lets a reconciler of one cluster work in all.
 //

@@ -82,8 +82,9 @@ func WhileOwned[request comparable](
 type clusterKey struct{}
 
 // ClusterFromContext returns the cluster of the request that a reconciler of
-// [PerCluster], or of [Builder].Complete, was called for, and false in any
-// other context.
+// [PerCluster], or of [Builder].Complete, was called for, or of the object that
+// a function of [EnqueueFromMapFunc] was called for, and false in any other
+// context.
 func ClusterFromContext(ctx context.Context) (client.ObjectKey, bool) {
 	cluster, ok := ctx.Value(clusterKey{}).(client.ObjectKey)
 	return cluster, ok

@@ -172,6 +172,7 @@ func TestFeedNamesWhatCannotBe(t *testing.T) {
 		for field, spec := range map[string]clustercache.ObjectSelection{
 			"Watch":              {Watch: true},
 			"ResyncInterval":     {ResyncInterval: -1},
+			"Predicates[1]":      {Predicates: []predicate.Predicate{predicate.Funcs{}, nil}},
 			"Kinds[1]":           {Kinds: []client.Object{&corev1.Pod{}, nil}},
 			"Selections[0].Kind": {Selections: []clustercache.Selection{{}}},
 			"Options":            {Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
