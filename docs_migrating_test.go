@@ -35,7 +35,7 @@ func sources(t *testing.T) string {
 func TestMigratingIsCompiled(t *testing.T) {
 	page, code := read(t, "docs/migrating.md"), sources(t)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)
-	require.Len(t, blocks, 16)
+	require.Len(t, blocks, 19)
 	for _, block := range blocks {
 		require.Contains(t, code, block[1])
 	}

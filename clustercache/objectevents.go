@@ -52,7 +52,7 @@ type ObjectSelection struct {
 	// fields metadata.name and metadata.namespace can be selected by then.
 	Options []client.ListOption
 	// Predicates let an event pass if all of them do. Both those of
-	// controller-runtime and those written for a Go type work. They receive
+	// controller-runtime and those that assert a Go type work. They receive
 	// objects in the Representation. An object that Trigger or a resync
 	// delivers once more is a generic event to them, so that predicates that
 	// look for changes let it pass. An object that does not fit the

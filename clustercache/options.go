@@ -241,8 +241,13 @@ type Options struct {
 	Informers informerpool.Options
 }
 
-// Index names a field of a kind by which lists of cached objects can select,
-// with client.MatchingFields.
+// Index names a field of a kind by which lists can select, with
+// client.MatchingFields. Values may be a client.IndexerFunc.
+//
+// The API server does not know the field. Where it has to answer such a list,
+// for example before the informer has listed, it is queried without the field,
+// and Values selects here, from up to 10,000 objects; beyond that the list
+// fails with [ErrUnsupported]. A list never waits for an informer.
 type Index struct {
 	// GVK is the kind. Required.
 	GVK schema.GroupVersionKind

@@ -190,6 +190,34 @@ func TestCachedReadOutlivesTheConnection(t *testing.T) {
 	})
 }
 
+// TestPodsAreSelectedByImage: whether the API server answers or the cache does.
+func TestPodsAreSelectedByImage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := func(name, image string) client.Object {
+			return &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}},
+			}
+		}
+		fleet, east := start(t, pod("a", "one"), pod("b", "two"))
+		cc := fleet.ClusterCache()
+		require.NoError(t, guide.IndexImages(cc))
+		list := clustercachetest.Verb("list")
+		for asked := range 2 {
+			before := len(east.Requests(list))
+			pods, err := guide.PodsOf(t.Context(), cc, east.Key(), "two")
+			require.NoError(t, err)
+			require.Len(t, pods.Items, 1)
+			require.Equal(t, "b", pods.Items[0].Name)
+			require.Len(t, east.Requests(list), before+1-asked)
+			watch, err := cc.Watch(t.Context(), east.Key(), &corev1.Pod{})
+			require.NoError(t, err)
+			defer watch.Release()
+			require.NoError(t, watch.WaitForSync(t.Context()))
+		}
+	})
+}
+
 func TestPodsOfProductionClustersAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := make([]client.Object, 3)

@@ -48,6 +48,32 @@ func CountPods(ctx context.Context, cc *clustercache.ClusterCache) (map[string]i
 	return counts, total.String() // 997 of 1000 clusters, oldest 12s
 }
 
+// IndexImages makes Pods selectable by the images of their containers.
+func IndexImages(cc *clustercache.ClusterCache) error {
+	_, err := cc.AddIndex(clustercache.Index{
+		GVK:   corev1.SchemeGroupVersion.WithKind("Pod"),
+		Field: "image",
+		Values: func(obj client.Object) (images []string) {
+			if pod, ok := obj.(*corev1.Pod); ok {
+				for _, container := range pod.Spec.Containers {
+					images = append(images, container.Image)
+				}
+			}
+			return images
+		},
+	})
+	return err
+}
+
+// PodsOf lists the Pods that have an image.
+func PodsOf(
+	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, image string,
+) (*corev1.PodList, error) {
+	pods := &corev1.PodList{}
+	err := cc.Reader(cluster).List(ctx, pods, client.MatchingFields{"image": image})
+	return pods, err
+}
+
 // Bump increments a value, and then reads it: the read sees the write.
 func Bump(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey,

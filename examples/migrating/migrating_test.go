@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -39,12 +42,74 @@ func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 func TestMigrating(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("hub", "east"))
 	hub, east := clusters[0], clusters[1]
+	t.Run("one cluster", func(t *testing.T) { testOneCluster(t, hub, east) })
 	t.Run("Cluster API", func(t *testing.T) { testClusterAPI(t, hub, east) })
 	t.Run("multicluster-runtime", func(t *testing.T) { testMulticlusterRuntime(t, hub, east) })
 	t.Run("by hand", func(t *testing.T) { testByHand(t, hub, east) })
 	t.Run("dynamic informers", func(t *testing.T) { testDynamicInformers(t, east) })
 	t.Run("raw watches", func(t *testing.T) { testRawWatches(t, hub, east) })
 	t.Run("restarting", func(t *testing.T) { testRestarting(t, hub, east) })
+}
+
+// testOneCluster runs the controller of one cluster and that of all of them,
+// one after the other, in the same cluster.
+func testOneCluster(t *testing.T, hub, east *testenv.Cluster) {
+	clusters, err := resolver.Static(map[client.ObjectKey]*rest.Config{{Name: "east"}: east.Config()})
+	require.NoError(t, err)
+	for form, run := range map[string]func(*testing.T){
+		"before": func(t *testing.T) { runManager(t, east, migrating.OneCluster) },
+		"after": func(t *testing.T) {
+			runManager(t, hub, func(mgr ctrl.Manager) error { return migrating.EveryCluster(mgr, clusters) })
+		},
+	} {
+		t.Run(form, func(t *testing.T) {
+			run(t)
+			testRenderer(t, east.Client(), form)
+		})
+	}
+}
+
+// testRenderer checks each part of the controller by what it leaves in a
+// namespace.
+func testRenderer(t *testing.T, c client.Client, namespace string) {
+	ctx := t.Context()
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+	settings := &corev1.ConfigMap{ObjectMeta: meta("settings"), Data: map[string]string{"data": "1"}}
+	pod := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "user"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "user", Image: "user"}}},
+	}
+	user := &appsv1.Deployment{
+		ObjectMeta: meta("user"),
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+			Template: pod,
+		},
+	}
+	user.Annotations = map[string]string{migrating.SettingsAnnotation: settings.Name}
+	for _, obj := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, user, settings,
+	} {
+		require.NoError(t, c.Create(ctx, obj))
+	}
+	rendered := &corev1.ConfigMap{ObjectMeta: meta("user")}
+	has := func(data string) func() bool {
+		return func() bool {
+			return c.Get(ctx, client.ObjectKeyFromObject(rendered), rendered) == nil && rendered.Data["data"] == data
+		}
+	}
+	eventually(t, has("1")) // by the mapping function and the index: settings came last
+	require.NoError(t, c.Delete(ctx, rendered))
+	eventually(t, has("1")) // by its owner
+	eventually(t, func() bool {
+		recorded := &eventsv1.EventList{}
+		return c.List(ctx, recorded, client.InNamespace(namespace)) == nil && len(recorded.Items) > 0 &&
+			recorded.Items[0].Reason == "Rendered"
+	})
+	require.NoError(t, c.Delete(ctx, user))
+	eventually(t, func() bool { // by its finalizer
+		return apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(user), user))
+	})
 }
 
 func testClusterAPI(t *testing.T, hub, east *testenv.Cluster) {
