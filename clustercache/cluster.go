@@ -265,6 +265,12 @@ func (c *cluster) matches(selector labels.Selector) bool {
 func (c *cluster) emit(t ClusterEventType) {
 	defer c.cc.declared.clusterChanged(c.key)
 	c.cc.events.publish(c.event(t))
+	switch t {
+	case Connected, Disconnected, Removed: // its watches cease to be synced, or may be again
+		if c.cc.subscribed.watches.Any() {
+			c.cc.subscribed.watches.Publish(watchKeys(c)...)
+		}
+	}
 }
 
 // event returns an event with the cluster's state.

@@ -120,8 +120,9 @@ func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 }
 
 // WaitForSync waits until every target that an owner uses now can be read from
-// the cache, or is known to need more than waiting, or until ctx ends. The
-// error joins a [*TargetError] for each target that has not synced;
+// the cache, or is known to need more than waiting, or until ctx ends, as
+// [Watch.WaitForSync] does: while a cluster is not connected, it waits. The
+// error joins a [*TargetError] for each target that is not synced;
 // apierrors.IsForbidden, meta.IsNoMatchError and the like classify it. Those
 // targets keep trying. For an owner without targets WaitForSync returns nil at
 // once. Which clusters a Target.ClusterSelector selects it decides once the

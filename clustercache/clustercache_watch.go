@@ -70,12 +70,7 @@ func (cc *ClusterCache) WatchAndRead(
 	if err != nil {
 		return nil, false, err
 	}
-	synced := false
-	if lease, _, _ := c.wants.Look(w); lease != nil {
-		synced = c.conn.View().Connected && c.usable(&readOptions{mode: CacheOnly}, w) == nil
-	}
-
-	return &reader{cc: cc, key: cluster, mode: AutoWatch}, synced, nil
+	return &reader{cc: cc, key: cluster, mode: AutoWatch}, c.unanswered(w) == nil, nil
 }
 
 func (cc *ClusterCache) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {

@@ -49,7 +49,7 @@ type Declaration struct {
 	// Removed lists the keys that the owner no longer uses, sorted.
 	Removed []WatchKey
 	// Synced reports whether every target was in effect and could be read from
-	// the cache when Declare returned. With a Target.ClusterSelector it is false
+	// the cache when Declare returned, as [Watch.HasSynced] reports it. With a Target.ClusterSelector it is false
 	// as well while it is not known which clusters are selected: before the
 	// resolver has listed them, and while it has yet to answer for one.
 	Synced bool

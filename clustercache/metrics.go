@@ -39,7 +39,8 @@ var (
 	descResets   = describe("history_resets_total",
 		"Times that another history was found: another cluster, or a rolled back one.", "cluster")
 	descInformer = describe("informers", "Informers that run.", "cluster")
-	descUnsynced = describe("informers_unsynced", "Informers that have not listed yet, in all clusters.")
+	descUnsynced = describe("informers_unsynced",
+		"Informers of connected clusters that do not answer reads: they have not listed yet, are refused, or stale.")
 	descUnmapped = describe("watches_unmapped",
 		"Watches of kinds that their cluster does not serve, "+
 			"or whose discovery has not been queried yet, in all clusters.")
@@ -235,7 +236,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	unsynced, unmapped, twins := 0, 0, 0
 	for _, s := range statuses {
 		phases[s.Phase]++
-		unsynced += s.Informers - s.Synced
+		if s.Connected {
+			unsynced += s.Informers - s.Synced
+		}
 		unmapped += s.Unmapped
 		twins += int(boolean(len(s.SameAs) > 0))
 		if !m.cc.options.FleetMetricsOnly {

@@ -144,9 +144,9 @@ type Status struct {
 	Watches  int `json:"watches"`
 	Unmapped int `json:"unmapped"`
 	Failing  int `json:"failing"`
-	// Informers counts those that run, Synced those of them that have synced and
-	// are not failing.
-	// Objects and Bytes measure what they cache. SeenBytes is the part of Bytes
+	// Informers counts those that run, Synced those of them that answer reads
+	// now, as [Watch.HasSynced] reports it: none while the cluster is not
+	// connected. Objects and Bytes measure what they cache. SeenBytes is the part of Bytes
 	// that is no part of the cluster's budget: what is remembered of objects
 	// that reads have shown.
 	Informers int   `json:"informers"`
@@ -205,7 +205,10 @@ func clusterNames(keys []client.ObjectKey) (names []string) {
 
 func (c *cluster) status() Status {
 	v := c.conn.View()
-	sum := c.cc.pool.ClusterSummary(c.key)
+	sum := c.cc.pool.ClusterSummaryIn(c.key, v.Epoch, c.cc.options.StaleAfter)
+	if !v.Connected || c.conn.OtherCluster() != nil {
+		sum.Synced = 0
+	}
 	s := Status{
 		Cluster:          c.key,
 		Phase:            Phase(v.Phase.String()),

@@ -20,15 +20,17 @@ import (
 type WatchEvent struct {
 	// Key identifies the watch.
 	Key WatchKey
-	// Synced reports whether the cache answers reads of it. While the cluster
-	// is not connected, reads fail all the same.
+	// Synced reports whether the cache answers reads of it, as
+	// [Watch.HasSynced] does.
 	Synced bool
-	// Err is why Synced is false: the kind is not served
-	// (meta.IsNoMatchError), the server refuses (such as
-	// apierrors.IsForbidden), the informer is over budget ([ErrBudget]), has
-	// had no sign of life for Options.StaleAfter ([ErrStale]), or has not
-	// listed yet ([ErrNotSynced], [ErrNotConnected]). If Synced is true, it is
-	// what has interrupted the informer, and nil while it follows its server.
+	// Err is why Synced is false: the cluster is not connected
+	// ([ErrNotConnected]), the kind is not served (meta.IsNoMatchError), the
+	// server refuses (such as apierrors.IsForbidden), the informer is over
+	// budget ([ErrBudget]), has had no sign of life for Options.StaleAfter
+	// ([ErrStale]), or has not listed yet ([ErrNotSynced]). If Synced is true,
+	// it is what has interrupted the informer, and nil while it follows its
+	// server. While the cluster is not connected, the cause may change without
+	// an event of the watch: it is one of the cluster.
 	Err error
 	// Reason is Err in one word, as [ReasonOf] returns it.
 	Reason string
@@ -95,27 +97,39 @@ func newWatchEvent(cc *ClusterCache, key WatchKey, initial bool) WatchEvent {
 	return e
 }
 
-// standing reports whether the cache answers reads of a want while its cluster
-// is connected, and why not, or what has interrupted its informer.
-func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
+// unanswered returns why the cache does not answer reads of a want, or nil if
+// it does. It is what "synced" means everywhere in this package, and the same
+// that a read in mode CacheOnly checks.
+func (c *cluster) unanswered(w *watchset.Want) error {
 	lease, _, err := c.wants.Look(w)
-	listed := lease != nil && c.listed(lease)
-	if lease != nil {
-		err = lease.Status().LastError
-	}
 	switch {
-	case listed:
-		if why := lease.Trust(c.cc.options.StaleAfter); why != nil {
-			return false, distrusted(why)
-		}
-		return true, err
-	case err != nil:
-		return false, translate(err)
+	case c.cc.ctx.Err() != nil:
+		return ErrClosed
 	case !c.conn.View().Connected:
-		return false, c.WhyNot()
+		return c.WhyNot()
+	case lease == nil && err == nil:
+		return ErrNotSynced
+	case lease == nil:
+		return err
 	}
 
-	return false, ErrNotSynced
+	err = c.usable(&readOptions{mode: CacheOnly}, w)
+	if errors.Is(err, ErrNotSynced) {
+		return translate(cmp.Or(lease.Status().LastError, ErrNotSynced))
+	}
+	return err
+}
+
+// standing returns why the cache does not answer reads of a want, or else what
+// has interrupted its informer.
+func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
+	if why := c.unanswered(w); why != nil {
+		return false, why
+	}
+	if lease, _, _ := c.wants.Look(w); lease != nil {
+		err = lease.Status().LastError
+	}
+	return true, err
 }
 
 // waits reports whether nothing is known of the watch yet.

@@ -105,7 +105,8 @@ type Use struct {
 	// References counts the references to it: one for all owners together, one
 	// for all reads in mode AutoWatch, and one for each Watch.
 	References int `json:"references"`
-	// Synced reports whether it can be read from the cache.
+	// Synced reports whether it can be read from the cache now, as
+	// [Watch.HasSynced] does.
 	Synced bool `json:"synced"`
 	// LastError is what keeps the watch from being up to date, if anything
 	// does. Its text is in Message.
@@ -150,9 +151,6 @@ func (c *cluster) use(w *watchset.Want) Use {
 		Synced:     s.Informer.Synced,
 		LastError:  s.LastError,
 		LastRead:   c.wants.LastRead(w),
-	}
-	if v := c.conn.View(); u.LastError == nil && !v.Connected {
-		u.LastError = c.WhyNot()
 	}
 	u.Message = text(u.LastError)
 	return u

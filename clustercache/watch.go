@@ -121,35 +121,118 @@ func (w *Watch) Close(ctx context.Context) error {
 	return lease.Close(ctx)
 }
 
-// HasSynced reports whether reads are answered from the cache.
-func (w *Watch) HasSynced() bool {
-	lease, _, _ := w.c.wants.Look(w.want)
-	return w.gone() == nil && lease != nil && w.c.listed(lease)
-}
+// HasSynced reports whether the watch is synced: the cache would answer a read
+// of what it selects now, in mode [CacheOnly] and without options. The cluster
+// is connected, the informer has listed, and nothing says that the cache
+// differs from the server: no refusal since, no loss of the kind, no
+// interruption of Options.StaleAfter, no other history. Otherwise reads go to
+// the API server, or fail with what Status has as LastError.
+//
+// A watch that has synced may cease to be, and be again: client-go's HasSynced,
+// once true, stays true. Whether a handler has received every object that was
+// there is another question, which [Registration.HasSynced] answers for good.
+//
+// Three things are no part of it. An object that the cache refused
+// (Informers.MaxObjectBytes) is read from the API server, and so are lists that
+// would include it. The same goes for a state that another watch of the kind
+// has shown to be old. And options may require more than the default: a
+// [MaxStaleness], [NotOlderThan], Options.ReadYourWrites.
+func (w *Watch) HasSynced() bool { return w.gone() == nil && w.c.unanswered(w.want) == nil }
 
-// WaitForSync waits until the informer has listed. It returns early when
+// WaitForSync waits until the watch is synced, as HasSynced reports: a read
+// right after it is answered from the cache. While the cluster is not
+// connected, or its server does not answer, it waits. It returns early when
 // waiting is known not to help: the server refuses (such as
 // apierrors.IsForbidden), the cluster does not serve the kind
 // (meta.IsNoMatchError) or does not serve it for watching ([ErrNotWatchable]),
-// the watch was released ([ErrReleased]), the cache was closed ([ErrClosed]),
-// or ctx ended. In the first two cases the informer keeps trying, and so can
-// the caller.
+// the objects are over a limit ([ErrBudget]), the watch was released
+// ([ErrReleased]), the cache was closed ([ErrClosed]), or ctx ended. In all but
+// the last three cases the informer keeps trying, and so can the caller.
+//
+// The error is a [*ClusterError], with the cluster and the kind. When ctx ends,
+// it wraps the cause of that, and what was still missing: [ErrNotConnected]
+// with its cause, [ErrNotSynced], [ErrStale], or the last failure.
 func (w *Watch) WaitForSync(ctx context.Context) error { return w.wrap("sync", w.sync(ctx)) }
 
 func (w *Watch) sync(ctx context.Context) error {
-	lease, err := w.await(ctx)
-	if err != nil {
-		return err
-	}
 	for {
-		epoch := w.c.conn.View().Epoch
-		if err := lease.WaitForSyncIn(ctx, epoch); err != nil {
-			return translate(err)
+		v := w.c.conn.View()
+		lease, changed, _ := w.c.wants.Look(w.want)
+		why := w.c.unanswered(w.want)
+		if gone := w.gone(); gone != nil {
+			return gone
 		}
-		if w.c.conn.View().Epoch == epoch {
+		switch {
+		case why == nil:
 			return nil
-		} // otherwise another history began meanwhile, and reads need its list
+		case !v.Connected, !w.c.conn.View().Connected:
+			if err := w.pause(ctx, v.Up, why); err != nil {
+				return err
+			}
+		case lease == nil && needsMore(why):
+			return why
+		case lease == nil:
+			if err := w.pause(ctx, changed, why); err != nil {
+				return err
+			}
+		default:
+			if err := w.read(ctx, lease); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// read waits until the informer of a connected cluster can be read, or the
+// cluster is not connected any more. The error is that of an informer that
+// waiting does not help, or of the end.
+func (w *Watch) read(ctx context.Context, lease *informerpool.Lease) error {
+	var why, refused error
+	err := lease.WaitFor(ctx, func() bool {
+		// Its end by the next sign of life alone is reported to those who ask.
+		_ = lease.TrustEnds(w.c.cc.options.StaleAfter)
+		refused = lease.Refusal()
+		why = w.c.unanswered(w.want)
+		return why == nil || refused != nil || !w.c.conn.View().Connected
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return endedAt(ctx, why)
+	case err != nil:
+		return translate(err)
+	case why != nil && w.c.conn.View().Connected:
+		return translate(refused)
+	}
+
+	return nil
+}
+
+// pause waits until changed is closed, or for the end. why is what is waited
+// for.
+func (w *Watch) pause(ctx context.Context, changed <-chan struct{}, why error) error {
+	select {
+	case <-changed:
+	case <-w.released:
+	case <-w.c.cc.ctx.Done():
+	case <-ctx.Done():
+		return endedAt(ctx, why)
+	}
+	return nil
+}
+
+// endedAt returns the error of a wait that ctx has ended.
+func endedAt(ctx context.Context, why error) error {
+	if why == nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), why)
+}
+
+// needsMore reports whether an error of a want without a lease ends by more
+// than waiting.
+func needsMore(err error) bool {
+	_, bad := errors.AsType[*informerpool.KeyError](err)
+	return bad || meta.IsNoMatchError(err) || errors.Is(err, ErrNotWatchable)
 }
 
 // WaitForVersion waits until the cache shows the given resourceVersion, such as
@@ -172,25 +255,14 @@ func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
 		if lease != nil {
 			return lease, nil
 		}
-		if meta.IsNoMatchError(err) || errors.Is(err, ErrNotWatchable) {
+		if needsMore(err) {
 			return nil, err
 		}
-		if _, bad := errors.AsType[*informerpool.KeyError](err); bad {
-			return nil, err
+		if err == nil && !w.c.conn.View().Connected {
+			err = w.c.WhyNot()
 		}
-
-		select {
-		case <-changed:
-		case <-w.released:
-		case <-w.c.cc.ctx.Done():
-		case <-ctx.Done():
-			if err == nil && !w.c.conn.View().Connected {
-				err = w.c.WhyNot()
-			}
-			if err == nil {
-				return nil, context.Cause(ctx)
-			}
-			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		if err := w.pause(ctx, changed, err); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -248,13 +320,16 @@ type WatchStatus struct {
 	// Mapped reports whether the cluster has a known resource for the kind.
 	// Without it Informer is empty.
 	Mapped bool `json:"mapped"`
-	// LastError is why Mapped is false, if mapping was tried, or the error that
-	// interrupted the informer; as text in JSON.
+	// LastError is what keeps the watch from being up to date, if anything
+	// does: why Mapped is false, if mapping was tried, the error that
+	// interrupted the informer, or why the cluster is not connected. It is nil
+	// while the first list is under way. As text in JSON.
 	LastError error `json:"-"`
 	// References counts the references to the same watch.
 	References int `json:"references"`
 	// Informer is the status of the informer, which may also serve wider
-	// watches.
+	// watches. Its Synced has the meaning of [Watch.HasSynced] here, and not
+	// that of a lease of the pool: Informer.Objects may be many without it.
 	Informer informerpool.Status `json:"informer,omitzero"`
 }
 
@@ -292,8 +367,12 @@ func (c *cluster) watchStatus(w *watchset.Want) WatchStatus {
 	}
 	if lease != nil {
 		s.Informer = lease.Status()
-		s.Informer.Synced = s.Informer.Synced && s.Informer.Epoch == c.conn.View().Epoch
 		s.LastError = s.Informer.LastError
+	}
+	why := c.unanswered(w)
+	s.Informer.Synced = why == nil
+	if s.LastError == nil && !errors.Is(why, ErrNotSynced) {
+		s.LastError = why
 	}
 	return s
 }

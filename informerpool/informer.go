@@ -209,6 +209,7 @@ func (i *informer) proofAt(instant int64) {
 // of life alone, which is part of no outlook.
 func (i *informer) unexpireLocked() {
 	if i.mu.detached.IsZero() && i.signs.expired.Swap(false) {
+		i.mu.waiters.wake()
 		i.pool.notices.add(i.pool, i.key, false)
 	}
 }

@@ -292,7 +292,9 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 }
 
 // HasSynced reports whether the informer's first list is complete, so that
-// reads are served.
+// reads are served. It has client-go's meaning: an informer that is interrupted
+// or refused afterwards has synced all the same, and serves its last state. Use
+// [Lease.Trust] to know whether that may be taken for the server's.
 func (l *Lease) HasSynced() bool {
 	defer l.rlock().informer.mu.RUnlock()
 	return l.readableLocked() == nil

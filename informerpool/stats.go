@@ -120,6 +120,21 @@ type Summary struct {
 // ClusterSummary summarizes the informers of one cluster. It costs less than
 // ClusterStatus, and waits only for locks that are held briefly.
 func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
+	return p.summarize(cluster, func(*informer) bool { return true })
+}
+
+// ClusterSummaryIn is ClusterSummary, except that Synced counts only those that
+// have listed in the given epoch, and that [Lease.Trust] trusts with that grace.
+func (p *Pool) ClusterSummaryIn(cluster types.NamespacedName, epoch Epoch, grace time.Duration) Summary {
+	return p.summarize(cluster, func(i *informer) bool {
+		return i.mu.epoch == epoch && i.distrustLocked(grace) == nil
+	})
+}
+
+// summarize summarizes the informers of one cluster. counts reports whether one
+// that has synced is to be counted as such; it is called with the informer's
+// lock held.
+func (p *Pool) summarize(cluster types.NamespacedName, counts func(*informer) bool) Summary {
 	var buffer [32]*informer // most clusters have no more, and need no allocation then
 	informers := buffer[:0]
 	var s Summary
@@ -146,6 +161,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		lastEvent = max(lastEvent, i.signs.event.Load())
 		i.mu.RLock()
 		synced, proof, refuted := i.mu.synced, i.provenLocked(), i.refutedLocked()
+		counted := synced && refuted == nil && counts(i)
 		s.Objects += i.mu.store.Count
 		s.Bytes += i.sizeLocked()
 		s.SeenBytes += i.mu.seen.bytes
@@ -157,7 +173,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 			if first == nil || compareKeys(i.key, first.key) < 0 {
 				first, s.Refutation = i, refuted
 			}
-		case synced:
+		case counted:
 			s.Synced++
 		}
 		if synced && (s.OldestSeen.IsZero() || proof.Before(s.OldestSeen)) {

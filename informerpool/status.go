@@ -21,7 +21,9 @@ type Status struct {
 	State State `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
-	// Synced reports whether reads are served.
+	// Synced reports whether the first list is complete, so that reads are
+	// served. Whether they may be taken for the server's state is another
+	// question, which [Lease.Trust] answers.
 	Synced bool `json:"synced"`
 	// ResourceVersion is the version the cache has reached, and Epoch the
 	// history it belongs to.

@@ -55,8 +55,8 @@ func (w *waiters) wake() {
 	}
 }
 
-// WaitForSync waits for the informer's first list. It returns nil once that
-// list is complete. It returns an error as soon as waiting longer is known not
+// WaitForSync waits until HasSynced: for the informer's first list. It returns
+// nil once that list is complete. It returns an error as soon as waiting longer is known not
 // to help: the server's refusal (which apierrors.IsForbidden, IsNotFound and so
 // on recognize), [ErrReleased], [ErrClosed], or the cause of ctx's end. A
 // resource that no longer exists counts as refused, too. After a refusal the
@@ -72,6 +72,23 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 
 		return errWait
 	})
+}
+
+// Refusal returns why waiting for the informer is known not to help: the
+// server's refusal that stands (see [Lease.Trust]), also if later attempts
+// failed in another way, or that it sent more than the limits allow. It is nil
+// otherwise. The informer keeps trying all the same.
+func (l *Lease) Refusal() error {
+	i := l.rlock().informer
+	defer i.mu.RUnlock()
+
+	if refusal := i.mu.verdict.refusal; refusal != nil {
+		return refusal
+	}
+	if all := i.mu.refused.All(); all != nil {
+		return refusedError(i.key, all)
+	}
+	return nil
 }
 
 // WaitForSyncIn is WaitForSync for a list of the given epoch: while the

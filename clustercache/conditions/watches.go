@@ -32,8 +32,8 @@ type Watch interface {
 // WatchesSynced returns the condition WatchesSynced of watches: what an owner
 // declared (ClusterCache.Declared), all watches of a cluster
 // (ClusterCache.WatchStatuses), or any others. The condition is
-//   - True, with the reason [ReasonSynced] and no message, if every watch has
-//     synced and nothing has interrupted it;
+//   - True, with the reason [ReasonSynced] and no message, if every watch is
+//     synced (Watch.HasSynced) and nothing has interrupted it;
 //   - Unknown if there is no watch ([ReasonNoWatches]), or if nothing has
 //     failed and some watches are about to list for the first time (NotSynced,
 //     Connecting, NotStarted);
@@ -42,16 +42,14 @@ type Watch interface {
 //     three worst with their reasons, and counts the others.
 //
 // Worst is what only a person can change, such as a right that is missing; then
-// come watches that never synced, and then those that were interrupted. The
-// order of the watches has no influence. Watches of one kind in one cluster
-// count once.
+// come watches that are not synced, and then those that are interrupted and
+// answer all the same. The order of the watches has no influence. Watches of
+// one kind in one cluster count once.
 //
 // While a cluster is not connected, each of its watches has the error that
 // interrupted it, which may be an earlier one than that of the cluster, or
 // NotConnected if the watch was cut with the connection: ClusterReady has the
-// cause. A WatchStatus that was never interrupted does not show that its cluster
-// is not connected, as a Use does. Neither has the age of the cache:
-// Status.Stale reports it.
+// cause.
 func WatchesSynced[W Watch](watches []W, observedGeneration int64) metav1.Condition {
 	c := metav1.Condition{
 		Type:               TypeWatchesSynced,
@@ -82,8 +80,8 @@ type severity int
 
 const (
 	refused     severity = iota // until a person changes something
-	missing                     // never synced
-	interrupted                 // synced before
+	missing                     // not synced
+	interrupted                 // still synced
 	waiting                     // nothing has failed
 )
 

@@ -181,6 +181,31 @@ func (w *Want) Owes() error {
 	return nil
 }
 
+// followDebt reports to Config.OnChanged that a want answers no read since it
+// owes something, and later that it owes nothing any more: its informer does
+// not change with either. One goroutine follows all debts of a want.
+func (s *Set) followDebt(w *Want) {
+	if w.Owes() == nil {
+		return
+	}
+	s.config.OnChanged(w.Selection, true)
+	if w.pursued.Swap(true) {
+		return
+	}
+	s.config.Spawn(func() {
+		for {
+			if w.lease.WaitFor(s.config.Context, func() bool { return w.Owes() == nil }) != nil {
+				return // the want or the set has ended
+			}
+			w.pursued.Store(false)
+			s.config.OnChanged(w.Selection, true)
+			if w.Owes() == nil || w.pursued.Swap(true) {
+				return // a later debt is another goroutine's
+			}
+		}
+	})
+}
+
 // open returns the version at which the debt is settled at the latest, or "" if
 // it is settled. A deletion that the want has delivered settles its part at
 // once: in a namespace where nothing else happens, its watch may reach that

@@ -33,6 +33,9 @@ func (s *Set) part(w *Want) *informerpool.Lease {
 	s.mu.Unlock()
 
 	settle(debts)
+	for _, d := range debts {
+		s.followDebt(d.of)
+	}
 	return lease
 }
 

@@ -32,6 +32,7 @@ type Want struct {
 	expired atomic.Bool          // its informer was found not to be trusted for the sake of time
 	missing atomic.Bool          // its kind was not served when discovery was last read for the set
 	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
+	pursued atomic.Bool          // a goroutine waits for the end of its debts
 
 	// The rest is protected by the lock of the set.
 	refs    int
