@@ -63,21 +63,26 @@ func (p *lateWatches) withhold(r *http.Response) error {
 	return nil
 }
 
-// lateBody is a body that is empty until a delay has passed.
+// lateBody is a body that shows nothing until a delay has passed.
 type lateBody struct {
 	io.ReadCloser
 	ctx   context.Context // of the request
 	delay time.Duration
 	once  sync.Once
+	ended error // the request has, before the delay had passed
 }
 
 func (b *lateBody) Read(data []byte) (int, error) {
 	b.once.Do(func() {
 		select {
 		case <-time.After(b.delay):
-		case <-b.ctx.Done():
+		case <-b.ctx.Done(): // what is read now must not reach the client, which may still listen
+			b.ended = context.Cause(b.ctx)
 		}
 	})
+	if b.ended != nil {
+		return 0, b.ended
+	}
 	return b.ReadCloser.Read(data)
 }
 
