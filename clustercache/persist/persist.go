@@ -22,6 +22,8 @@
 // fleetcache_persist_dropped_total. It is never used in part.
 //
 // Package clustercache/persist/bolt is a [Store] on go.etcd.io/bbolt.
+// docs/persist.md describes when to use it, which volume it needs, and what is
+// on disk for whom.
 package persist
 
 import (

@@ -4,7 +4,8 @@
 //go:build unix && !solaris && !aix
 
 // Package bolt is a persist.Store in one file, on go.etcd.io/bbolt. It needs a
-// file system with flock, on a local disk: a volume of its own or an emptyDir.
+// file system with flock, on a local disk: a volume of its own, or an emptyDir,
+// which outlives a container but not its Pod.
 //
 // bbolt maps the file into memory, and trusts its structure. [Open] therefore
 // reads the whole file first, and begins anew with an empty one if a page is
