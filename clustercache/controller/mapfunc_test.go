@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +136,57 @@ func TestMappingFunctionOfOneClusterWorksInAll(t *testing.T) {
 		require.Equal(t, []fleetcontroller.Request{request("a")}, got())
 		require.Contains(t, in, client.ObjectKey{Name: "east"})
 		require.NotContains(t, in, client.ObjectKey{Name: "west"})
+	})
+}
+
+// TestMappingFunctionReadsTheCacheOfAClusterThatIsLost: the event was delivered
+// before, and is not once more when the cluster is back, so what it requests
+// would be lost.
+func TestMappingFunctionReadsTheCacheOfAClusterThatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := clustercachetest.New(t, indexed())
+		east := fleet.Add("east", configMap("settings", "1"), deploymentUsing("a", "settings"))
+		cc := fleet.ClusterCache()
+		watch, err := cc.Watch(t.Context(), east.Key(), &appsv1.Deployment{})
+		require.NoError(t, err)
+		defer watch.Release()
+		require.NoError(t, watch.WaitForSync(t.Context()))
+		var read, live error
+		mapping := fleetcontroller.EnqueueFromMapFunc(cc, func(c client.Client) handler.MapFunc {
+			return func(ctx context.Context, o client.Object) []reconcile.Request {
+				read = c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, &appsv1.Deployment{})
+				live = c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, &appsv1.Deployment{},
+					clustercache.LiveOnly)
+				return (&usersOf{client: c}).of(ctx, o)
+			}
+		})
+		for _, lost := range []bool{false, true} {
+			if lost {
+				east.Disconnect()
+				east.WaitPhase(clustercache.PhaseDisconnected)
+				time.Sleep(time.Hour)
+				require.ErrorIs(t, cc.Reader(east.Key()).List(t.Context(), &appsv1.DeploymentList{}),
+					clustercache.ErrNotConnected)
+			}
+			require.Len(t, mapping(t.Context(), east.Key(), configMap("settings", "1")), 1)
+			require.NoError(t, read)
+			require.Equal(t, lost, errors.Is(live, clustercache.ErrNotConnected), "as the read asks for")
+		}
+	})
+}
+
+// TestMappingFunctionReadsWhatIsNotWatched: the API server answers.
+func TestMappingFunctionReadsWhatIsNotWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := clustercachetest.New(t, indexed())
+		east := fleet.Add("east", configMap("settings", "1"), deploymentUsing("a", "settings"))
+		cc := fleet.ClusterCache()
+		fleet.WaitSynced()
+		mapping := fleetcontroller.EnqueueFromMapFunc(cc, func(c client.Client) handler.MapFunc {
+			return (&usersOf{client: c}).of
+		})
+		require.Len(t, mapping(t.Context(), east.Key(), configMap("settings", "1")), 1)
+		require.Len(t, east.Requests(clustercachetest.Verb("list"), clustercachetest.Resource("deployments")), 1)
 	})
 }
 

@@ -23,11 +23,15 @@ import (
 
 // ObjectMapFunc returns the requests to reconcile because of an object of a
 // cluster. The object is in ObjectSourceOptions.Representation, by default typed
-// where the kind was named by a typed object. It is called with the old and the new state of
-// an update, and with every delivered state of a deleted object. It is called
-// by one goroutine at a time for each controller. ctx ends with the controller,
-// or when the source is stopped. A panic is counted by Failures and loses only
-// the event.
+// where the kind was named by a typed object. It is called with the old and the
+// new state of an update, and with every delivered state of a deleted object. It
+// is called by one goroutine at a time for each controller. ctx ends with the
+// controller, or when the source is stopped. A panic is counted by Failures and
+// loses only the event.
+//
+// The event does not come again if a read in the function fails. Read with
+// [clustercache.CacheOnly] and a [clustercache.MaxStaleness], so that the cache
+// answers while the cluster is not connected, as [EnqueueFromMapFunc] does.
 type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
 
 // TypedObjectSource is what [ObjectSource] returns.

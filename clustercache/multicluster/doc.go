@@ -57,6 +57,9 @@
 //     cluster that is not connected is a typed error,
 //     [clustercache.ErrNotConnected]; one that was removed is
 //     [clustercache.ErrUnknownCluster].
+//   - A mapping function (handler.MapFunc) whose reads fail while the cluster is
+//     not connected loses what it would have requested. Give these reads the
+//     options clustercache.CacheOnly and a clustercache.MaxStaleness.
 //   - An informer started by reads is removed when it was not read for some
 //     minutes; Options.OnlyWatched keeps reads from starting any.
 //   - There are no periodic resyncs unless Options.SyncPeriod or the handler
