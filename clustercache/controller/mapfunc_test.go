@@ -108,19 +108,20 @@ func build(
 func TestMappingFunctionOfOneClusterWorksInAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, indexed())
-		east := fleet.Add("east", configMap("settings", "1"), deploymentUsing("a", "settings"), deploymentUsing("b", "other"))
+		east := fleet.Add("east",
+			configMap("settings", "1"), deploymentUsing("a", "settings"), deploymentUsing("b", "other"))
 		fleet.Add("west", configMap("settings", "1"), deploymentUsing("c", "settings"))
 		cc := fleet.ClusterCache()
 		var in []client.ObjectKey
 		got := build(t, cc, func(b *fleetcontroller.Builder) {
-			b.For(&appsv1.Deployment{}).
-				Watches(&corev1.ConfigMap{}, fleetcontroller.EnqueueFromMapFunc(cc, func(c client.Client) handler.MapFunc {
-					return (&usersOf{client: c, asked: func(ctx context.Context) {
-						cluster, known := fleetcontroller.ClusterFromContext(ctx)
-						require.True(t, known)
-						in = append(in, cluster)
-					}}).of
-				}))
+			mapping := fleetcontroller.EnqueueFromMapFunc(cc, func(c client.Client) handler.MapFunc {
+				return (&usersOf{client: c, asked: func(ctx context.Context) {
+					cluster, known := fleetcontroller.ClusterFromContext(ctx)
+					require.True(t, known)
+					in = append(in, cluster)
+				}}).of
+			})
+			b.For(&appsv1.Deployment{}).Watches(&corev1.ConfigMap{}, mapping)
 		})
 		request := func(name string) fleetcontroller.Request {
 			return fleetcontroller.Request{
