@@ -106,12 +106,11 @@ var allowed = map[string][]string{
 		"informerpool",
 		"internal/clustername", "internal/goroutine", "internal/timetable",
 	},
-	"examples/internal/embedded": {
-		"clustercache/resolver",
-		"internal/fakeapi", "internal/memnet", "internal/testenv",
+	"examples/internal/fleet": {
+		"examples/internal/story",
+		"internal/fakeapi", "internal/testenv", "internal/testenv/faultproxy",
 	},
-	"examples/internal/fleet": {"examples/internal/story", "internal/testenv"},
-	"gc":                      {"internal/defaults", "internal/timetable"},
+	"gc": {"internal/defaults", "internal/timetable"},
 	"informerpool": {
 		"informerpool/internal/backoff", "informerpool/internal/calls", "informerpool/internal/clock",
 		"informerpool/internal/comparison", "informerpool/internal/counting", "informerpool/internal/decoded",

@@ -28,7 +28,7 @@ func main() {
 		Name: "clusterapi",
 		Run: func(ctx context.Context, out *story.Printer, log logr.Logger) (err error) {
 			ctrl.SetLogger(log)
-			f, err := fleet.Start(ctx, out, "east", "west")
+			f, err := fleet.Local{}.Start(ctx, out, "A hub and two remote clusters", "hub", "east", "west")
 			if err != nil {
 				return err
 			}

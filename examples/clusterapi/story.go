@@ -124,7 +124,7 @@ func (r *run) show(ctx context.Context) error {
 }
 
 // register creates the Cluster object and the Secret of a remote cluster.
-func (r *run) register(ctx context.Context, remote *testenv.Cluster) error {
+func (r *run) register(ctx context.Context, remote fleet.Cluster) error {
 	key := client.ObjectKey{Namespace: r.name, Name: remote.Name()}
 	if err := fleet.Register(ctx, r.hub, key, remote.Kubeconfig()); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (r *run) register(ctx context.Context, remote *testenv.Cluster) error {
 }
 
 // awaitNodes waits until the report of a cluster has the number of its nodes.
-func (r *run) awaitNodes(ctx context.Context, remote *testenv.Cluster, expected string) error {
+func (r *run) awaitNodes(ctx context.Context, remote fleet.Cluster, expected string) error {
 	nodes := &corev1.NodeList{}
 	if err := remote.Client().List(ctx, nodes); err != nil {
 		return err
@@ -161,13 +161,13 @@ func (r *run) awaitNodes(ctx context.Context, remote *testenv.Cluster, expected 
 
 // move changes the address in a cluster's Secret while the old one still
 // answers.
-func (r *run) move(ctx context.Context, remote *testenv.Cluster) error {
-	proxy, err := remote.NewProxy()
+func (r *run) move(ctx context.Context, remote fleet.Cluster) error {
+	road, err := r.fleet.NewRoad(remote)
 	if err != nil {
 		return err
 	}
 	key := client.ObjectKey{Namespace: r.name, Name: remote.Name()}
-	if err := r.hub.Update(ctx, fleet.KubeconfigSecret(key, proxy.Kubeconfig())); err != nil {
+	if err := r.hub.Update(ctx, fleet.KubeconfigSecret(key, road.Kubeconfig())); err != nil {
 		return err
 	}
 	host := func() string {
@@ -188,7 +188,7 @@ func (r *run) move(ctx context.Context, remote *testenv.Cluster) error {
 	}
 
 	took, err := r.Await(ctx, story.Patience, key.Name+" moves with its Secret", func() error {
-		if host() != proxy.Config().Host {
+		if host() != road.Config().Host {
 			return fmt.Errorf("requests still go to %s", host())
 		}
 		return nil

@@ -9,9 +9,11 @@
 //	go run ./examples/controller
 //
 // starts two clusters, runs the operator as a second process, and shows each of
-// these. It checks everything it shows, and exits with status
-// 1 if something does not happen as it should. The first run builds the servers,
-// which takes minutes; later ones take seconds. With
+// these. It checks everything it shows, and exits with status 1 if something does
+// not happen as it should. The first run builds the servers, which takes minutes;
+// later ones take seconds. With -embedded they are API servers in memory: nothing
+// is built, the second process reaches them all the same, and what they cannot
+// show is printed. With
 //
 //	go run ./examples/controller -kubeconfig FILE -context A -context B
 //
@@ -24,6 +26,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"os"
 
@@ -37,18 +40,25 @@ func main() { program().Main() }
 
 func program() story.Program {
 	var contexts fleet.Contexts
+	var local fleet.Local
 	return story.Program{
 		Name: "controller",
 		Flags: func(flags *flag.FlagSet) {
 			contexts.Flags(flags, "reconcile the Sites in clusters of this `file`; needs -context",
 				"a `context` of the kubeconfig; can be repeated")
+			local.Flags(flags)
 		},
-		Check: contexts.Check,
+		Check: func() error {
+			if local.Embedded && contexts.Given() {
+				return errors.New("-embedded cannot be combined with -kubeconfig")
+			}
+			return contexts.Check()
+		},
 		Run: func(ctx context.Context, out *story.Printer, log logr.Logger) error {
 			if contexts.Given() {
 				return operate(ctx, contexts, os.Stdin, out, log)
 			}
-			return tell(ctx, out)
+			return tell(ctx, local, out)
 		},
 	}
 }

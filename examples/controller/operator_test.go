@@ -19,11 +19,27 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/examples/internal/storytest"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+func TestMain(m *testing.M) {
+	storytest.Program(main)
+	testenv.Main(m, testenv.VerifyNoLeaks())
+}
+
+// The second process reaches the servers in memory, too.
+func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
+	t.Parallel()
+	storytest.TellInMemory(t).Order(
+		"what they do not show: etcd", "ok: the sites of both clusters are reconciled", "ok: all pages are red",
+		"ok: its owner is reconciled", "ok: all pages are blue-9",
+		"ok: ten changes did not lead to ten reconciles of each site",
+		"ok: all sites are reconciled", "ok: the process waited for it", "ok: the process canceled it after a bound",
+		"17 expectations, all met", "the clusters are gone",
+	)
+}
 
 // runner is a manager that runs one controller.
 type runner struct{ *fleettest.Manager }

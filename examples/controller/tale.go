@@ -26,23 +26,19 @@ import (
 type tale struct {
 	story.Story
 
-	east, west *testenv.Cluster
+	east, west fleet.Cluster
 	kubeconfig string
 	child      *story.Child
 }
 
 // tell starts two clusters and this program as a second process, and shows what
 // the operator does.
-func tell(ctx context.Context, out *story.Printer) (err error) {
-	out.Chapter("Two clusters, on this machine")
-	env, err := fleet.StartClusters(ctx, out, "east", "west")
+func tell(ctx context.Context, local fleet.Local, out *story.Printer) (err error) {
+	f, err := local.Start(ctx, out, "Two clusters", "east", "west")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, env.Stop())
-		out.Say("the clusters are stopped, and their files removed")
-	}()
+	defer func() { err = errors.Join(err, f.Stop()) }()
 	dir, err := os.MkdirTemp("", "controller-")
 	if err != nil {
 		return err
@@ -51,8 +47,8 @@ func tell(ctx context.Context, out *story.Printer) (err error) {
 
 	t := &tale{
 		Story:      story.Story{Printer: out},
-		east:       env.Clusters[0],
-		west:       env.Clusters[1],
+		east:       f.Hub,
+		west:       f.Remotes[0],
 		kubeconfig: filepath.Join(dir, "kubeconfig"),
 	}
 	if err := t.prepare(ctx); err != nil {
@@ -81,7 +77,7 @@ func tell(ctx context.Context, out *story.Printer) (err error) {
 
 // prepare creates the objects, and writes the kubeconfig.
 func (t *tale) prepare(ctx context.Context) error {
-	for _, c := range []*testenv.Cluster{t.east, t.west} {
+	for _, c := range []fleet.Cluster{t.east, t.west} {
 		if err := c.InstallCRDs(ctx, testenv.SimpleCRD(siteKind.Group, siteKind.Kind)); err != nil {
 			return err
 		}
@@ -136,7 +132,7 @@ func (t *tale) repair(ctx context.Context) error {
 func (t *tale) burst(ctx context.Context) error {
 	n := t.child.Lines()
 	for i := range 10 {
-		for _, c := range []*testenv.Cluster{t.east, t.west} {
+		for _, c := range []fleet.Cluster{t.east, t.west} {
 			if err := c.Client().Update(ctx, newTheme(fmt.Sprintf("blue-%d", i))); err != nil {
 				return err
 			}
@@ -233,7 +229,7 @@ func (t *tale) lines(ctx context.Context, n int, expected string, parts ...strin
 // pages waits until the pages of all sites have a color.
 func (t *tale) pages(ctx context.Context, color string) error {
 	_, err := t.Await(ctx, story.Patience, "all pages are "+color, func() error {
-		for _, c := range []*testenv.Cluster{t.east, t.west} {
+		for _, c := range []fleet.Cluster{t.east, t.west} {
 			for _, name := range []string{"blog-page", "shop-page"} {
 				page := &corev1.ConfigMap{}
 				err := c.Client().Get(ctx, client.ObjectKey{Namespace: demoNamespace, Name: name}, page)

@@ -55,20 +55,16 @@ type observations struct {
 
 // showLocal starts clusters, shows them for a time, and checks what was shown.
 func showLocal(
-	ctx context.Context, out *story.Printer, show display, length time.Duration, log logr.Logger,
+	ctx context.Context, local fleet.Local, out *story.Printer, show display, length time.Duration, log logr.Logger,
 ) (err error) {
 	if length == 0 {
 		length = demoLength
 	}
-	out.Chapter("Four clusters, on this machine")
-	f, err := fleet.Start(ctx, out, "east", "north", stopped)
+	f, err := local.Start(ctx, out, "Four clusters", "hub", "east", "north", stopped)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, f.Stop())
-		out.Say("the clusters are stopped, and their files removed")
-	}()
+	defer func() { err = errors.Join(err, f.Stop()) }()
 
 	d := &demo{
 		Story:   story.Story{Printer: out},

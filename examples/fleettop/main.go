@@ -11,7 +11,9 @@
 // few seconds. With -kubeconfig it shows your own clusters, in which it changes
 // nothing. Without, it starts four control planes by itself, changes objects in
 // them, stops one, and starts that again. Then it checks what it has shown, and
-// exits with status 1 if something was not right.
+// exits with status 1 if something was not right. With -embedded, the control
+// planes are API servers in memory: nothing is built, and the same is shown. What
+// that cannot show is printed.
 //
 // The files monitor.go, meter.go and row.go are what your own program needs;
 // table.go, frame.go and display.go draw; the rest is the demonstration.
@@ -38,6 +40,7 @@ const demoLength = 30 * time.Second
 // settings are the values of the command line.
 type settings struct {
 	contexts fleet.Contexts
+	local    fleet.Local
 	kinds    []schema.GroupVersionKind
 	length   time.Duration
 	plain    bool
@@ -56,7 +59,7 @@ func program() story.Program {
 			if s.contexts.Given() {
 				return s.showExisting(ctx, show, log)
 			}
-			return showLocal(ctx, out, show, s.length, log)
+			return showLocal(ctx, s.local, out, show, s.length, log)
 		},
 	}
 }
@@ -64,6 +67,7 @@ func program() story.Program {
 func (s *settings) flags(flags *flag.FlagSet) {
 	s.contexts.Flags(flags, "the kubeconfig `file` of your own clusters, which are only read",
 		"a `context` of the file; can be repeated")
+	s.local.Flags(flags)
 	flags.Func("kind", "with -kubeconfig: a `kind` to watch, such as v1/Pod or apps/v1/Deployment; can be repeated "+
 		"(default v1/Pod, apps/v1/Deployment and v1/ConfigMap)", func(text string) error {
 		kind, err := parseKind(text)
@@ -81,6 +85,9 @@ func (s *settings) flags(flags *flag.FlagSet) {
 func (s *settings) check() error {
 	if s.length < 0 {
 		return errors.New("-for is negative")
+	}
+	if s.local.Embedded && s.contexts.Given() {
+		return errors.New("-embedded cannot be combined with -kubeconfig")
 	}
 	if len(s.kinds) > 0 && !s.contexts.Given() {
 		return errors.New("-kind needs -kubeconfig")

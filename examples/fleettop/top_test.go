@@ -18,10 +18,25 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
+	"github.com/fleetcache/fleetcache/examples/internal/storytest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+func TestMain(m *testing.M) {
+	storytest.Program(main)
+	testenv.Main(m, testenv.VerifyNoLeaks())
+}
+
+func TestTheFleetIsShownInMemoryWithoutServers(t *testing.T) {
+	t.Parallel()
+	storytest.TellInMemory(t, "-for", "8s").Order(
+		"what they do not show: etcd",
+		"the API server of west is killed", "west is Disconnected: Unreachable",
+		"the API server of west is started again", "west is Ready",
+		"ok: west was the first line while its API server was stopped, and said why",
+		"ok: west was Ready again", "13 expectations, all met", "the clusters are gone",
+	)
+}
 
 // fakes returns a fleet with the clusters east and west.
 func fakes(t *testing.T) (fleet *clustercachetest.Fleet, east, west *clustercachetest.Cluster) {

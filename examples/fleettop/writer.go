@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/internal/testenv"
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 )
 
 const (
@@ -31,7 +31,7 @@ func configMap(i int) *corev1.ConfigMap {
 }
 
 // furnish creates a number of ConfigMaps in a cluster.
-func furnish(ctx context.Context, c *testenv.Cluster, n int) error {
+func furnish(ctx context.Context, c fleet.Cluster, n int) error {
 	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: demoNamespace}}}
 	for i := range n {
 		objects = append(objects, configMap(i))
@@ -46,7 +46,7 @@ func furnish(ctx context.Context, c *testenv.Cluster, n int) error {
 
 // writer changes the ConfigMaps of a cluster, one after the other.
 type writer struct {
-	cluster *testenv.Cluster
+	cluster fleet.Cluster
 	objects int
 	every   time.Duration
 
@@ -85,7 +85,7 @@ func (w *writer) written() int {
 }
 
 // countObjects returns how many objects of the default kinds an API server has.
-func countObjects(ctx context.Context, c *testenv.Cluster) (n int, err error) {
+func countObjects(ctx context.Context, c fleet.Cluster) (n int, err error) {
 	for _, kind := range defaultKinds() {
 		list := &metav1.PartialObjectMetadataList{}
 		kind.Kind += "List"

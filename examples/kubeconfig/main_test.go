@@ -57,7 +57,7 @@ func TestMistypedPathIsLoggedAtOnce(t *testing.T) {
 func TestObjectsOfAllContextsArePrinted(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("east", "west"))
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	config, err := fleet.Kubeconfig(clusters...)
+	config, err := fleet.Kubeconfig(fleet.Of(clusters...).Clusters()...)
 	require.NoError(t, err)
 	require.NoError(t, clientcmd.WriteToFile(*config, file))
 

@@ -12,6 +12,9 @@
 // everything it shows: if something does not happen as it should, it reports
 // that, and exits with status 1.
 //
+// With -embedded, the clusters are API servers in memory: nothing is built, and
+// the same is shown within seconds. What that cannot show is printed.
+//
 // The files pipeline.go, reconciler.go and operator.go are the operator; the
 // rest is the demonstration.
 package main
@@ -21,16 +24,19 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
 func main() { program().Main() }
 
 func program() story.Program {
+	var local fleet.Local
 	return story.Program{
-		Name: "pipeline",
+		Name:  "pipeline",
+		Flags: local.Flags,
 		Run: func(ctx context.Context, out *story.Printer, log logr.Logger) error {
-			return show(ctx, out, log)
+			return show(ctx, local, out, log)
 		},
 	}
 }

@@ -70,22 +70,18 @@ type demo struct {
 
 	clusters *clustercache.ClusterCache
 	hub      client.Client
-	west     *testenv.User  // as whom the operator works in west
-	road     *testenv.Proxy // through which only the operator reaches west
+	west     fleet.User  // as whom the operator works in west
+	road     *fleet.Road // by which only the operator reaches west
 }
 
 // show starts a hub and two remote clusters, runs the operator, and shows how a
 // version is promoted.
-func show(ctx context.Context, out *story.Printer, log logr.Logger) (err error) {
-	out.Chapter("A hub and two remote clusters, on this machine")
-	f, err := fleet.Start(ctx, out, "east", "west")
+func show(ctx context.Context, local fleet.Local, out *story.Printer, log logr.Logger) (err error) {
+	f, err := local.Start(ctx, out, "A hub and two remote clusters", "hub", "east", "west")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, f.Stop())
-		out.Say("the clusters are stopped, and their files removed")
-	}()
+	defer func() { err = errors.Join(err, f.Stop()) }()
 	d := &demo{Story: story.Story{Printer: out}, Fleet: f}
 	if err := d.furnish(ctx); err != nil {
 		return err
@@ -131,13 +127,13 @@ func (d *demo) furnish(ctx context.Context) error {
 	if d.west, err = d.Remotes[1].AddUser(ctx, "pipelines", rights...); err != nil {
 		return err
 	}
-	if d.road, err = d.Remotes[1].NewProxy(); err != nil {
+	if d.road, err = d.NewRoad(d.Remotes[1]); err != nil {
 		return err
 	}
 	return fleet.Register(ctx, d.Hub.Client(), client.ObjectKey{Namespace: namespace, Name: "east"}, east.Kubeconfig())
 }
 
-func (d *demo) east() *testenv.Cluster { return d.Remotes[0] }
+func (d *demo) east() fleet.Cluster { return d.Remotes[0] }
 
 // object returns the object named web of a kind, without a version.
 func object(kind string) *unstructured.Unstructured {
@@ -214,7 +210,7 @@ func (d *demo) reason(ctx context.Context, environment, reason string) error {
 
 // run does what the controller of a target would do: it reports the version
 // that is wanted as the one that runs.
-func (d *demo) run(ctx context.Context, in *testenv.Cluster, kind string) error {
+func (d *demo) run(ctx context.Context, in fleet.Cluster, kind string) error {
 	o := object(kind)
 	if err := in.Client().Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 		return err

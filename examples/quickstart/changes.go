@@ -50,7 +50,7 @@ func (s *localStory) arrive(ctx context.Context) error {
 		}
 		if err := s.Expect(asked == traffic{lists: 2, watches: 2},
 			r.Name()+" was asked for one list and one watch of each kind",
-			"its "+s.words.record+" has "+asked.String()); err != nil {
+			"its "+s.Record()+" has "+asked.String()); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func (s *localStory) kill(ctx context.Context) error {
 		return err
 	}
 	killed := time.Now()
-	s.Say("%s", s.words.killed)
+	s.Say("%s", s.killed())
 	took, err := s.paint(ctx, s.west, "blue")
 	if err != nil {
 		return err

@@ -11,14 +11,11 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -34,29 +31,9 @@ var (
 	widgetKind    = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 )
 
-// cluster is what the story needs of a control plane: a testenv.Cluster or an
-// embedded.Cluster.
-type cluster interface {
-	Name() string
-	Config() *rest.Config
-	Client() client.Client
-	InstallCRDs(ctx context.Context, crds ...*apiextensionsv1.CustomResourceDefinition) error
-	Kill() error
-	StartAPIServer(ctx context.Context) error
-	Requests(matches ...testenv.Match) ([]testenv.Request, error)
-}
-
-// road is a way to a cluster that can be cut: a testenv.Proxy or an
-// embedded.Cluster.
-type road interface {
-	Kubeconfig() []byte
-	Refuse()
-	Heal() error
-}
-
 // remote is a cluster that the operator reads.
 type remote struct {
-	cluster
+	fleet.Cluster
 
 	key        client.ObjectKey // the operator's key for it
 	kubeconfig []byte           // how the operator reaches it
@@ -64,59 +41,43 @@ type remote struct {
 
 // localFleet is a hub and two remote clusters that run on this machine.
 type localFleet struct {
-	hub        cluster
+	*fleet.Fleet
+
 	east, west *remote
-	road       road         // through which only the operator reaches west
-	real       *fleet.Fleet // nil if the clusters are in memory
-
-	// reach returns a resolver whose access works in this fleet.
-	reach func(resolver.Resolver) (resolver.Resolver, error)
-	stop  func() error
-	words words
+	road       *fleet.Road // by which only the operator reaches west
 }
 
-// words are the story's words for what it cannot show in the same way on every
-// fleet.
-type words struct {
-	killed  string // how the API server died
-	record  string // where requests are counted
-	stopped string // what happened to the clusters at the end
-	last    string // the last line of the summary; empty if there is none
-}
-
-// startFleet starts three control planes. They end with ctx, with stop, and
-// with this process, however it ends.
-func startFleet(ctx context.Context, out *story.Printer) (*localFleet, error) {
-	out.Chapter("A hub and two remote clusters, on this machine")
-	f, err := fleet.Start(ctx, out, "east", "west")
+// startFleet starts three control planes, which end with Stop.
+func startFleet(ctx context.Context, local fleet.Local, out *story.Printer) (*localFleet, error) {
+	f, err := local.Start(ctx, out, "A hub and two remote clusters", "hub", "east", "west")
 	if err != nil {
 		return nil, err
 	}
 	east, west := f.Remotes[0], f.Remotes[1]
-	road, err := west.NewProxy()
+	road, err := f.NewRoad(west)
 	if err != nil {
 		return nil, errors.Join(err, f.Stop())
 	}
 	return &localFleet{
-		hub:   f.Hub,
+		Fleet: f,
 		east:  newRemote(east, east.Kubeconfig()),
 		west:  newRemote(west, road.Kubeconfig()),
 		road:  road,
-		real:  f,
-		reach: func(r resolver.Resolver) (resolver.Resolver, error) { return r, nil },
-		stop:  f.Stop,
-		words: words{
-			killed:  "kill -9: east's API server is dead",
-			record:  "audit log",
-			stopped: "the clusters are stopped, and their files removed",
-		},
 	}, nil
+}
+
+// killed returns how an API server has died.
+func (f *localFleet) killed() string {
+	if f.Embedded {
+		return "as after kill -9: east's connections are reset, and new ones refused"
+	}
+	return "kill -9: east's API server is dead"
 }
 
 func (f *localFleet) remotes() []*remote { return []*remote{f.east, f.west} }
 
-func newRemote(c cluster, kubeconfig []byte) *remote {
-	return &remote{cluster: c, key: client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}, kubeconfig: kubeconfig}
+func newRemote(c fleet.Cluster, kubeconfig []byte) *remote {
+	return &remote{Cluster: c, key: client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}, kubeconfig: kubeconfig}
 }
 
 // furnish creates objects in the remote clusters, and then registers the
@@ -132,7 +93,7 @@ func (f *localFleet) furnish(ctx context.Context) error {
 		return err
 	}
 	for _, r := range f.remotes() {
-		if err := fleet.Register(ctx, f.hub.Client(), r.key, r.kubeconfig); err != nil {
+		if err := fleet.Register(ctx, f.Hub.Client(), r.key, r.kubeconfig); err != nil {
 			return err
 		}
 	}

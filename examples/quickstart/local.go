@@ -28,32 +28,22 @@ type localStory struct {
 // tellLocal starts a hub and two remote clusters, runs the operator, and shows
 // what happens.
 func tellLocal(ctx context.Context, set settings, out *story.Printer, log logr.Logger) (err error) {
-	start := startFleet
-	if set.embedded {
-		start = startEmbedded
-	}
-	f, err := start(ctx, out)
+	f, err := startFleet(ctx, set.local, out)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, f.stop())
-		out.Say("%s", f.words.stopped)
-	}()
+	defer func() { err = errors.Join(err, f.Stop()) }()
 	if err := f.furnish(ctx); err != nil {
 		return err
 	}
 	out.Say("each remote has objects now, and the hub a Secret with the kubeconfig of each, as Cluster API makes them")
 
-	access, err := clusterAPI(f.hub.Config(), fleetNamespace, log)
+	access, err := clusterAPI(f.Hub.Config(), fleetNamespace, log)
 	if err != nil {
 		return err
 	}
-	if access, err = f.reach(access); err != nil {
-		return err
-	}
 	j := newJournal(out, true)
-	operator, err := newOperator(f.hub.Config(), access, demoSelection(), j.report, log)
+	operator, err := newOperator(f.Hub.Config(), access, demoSelection(), j.report, log)
 	if err != nil {
 		return err
 	}
@@ -128,7 +118,4 @@ func (s *localStory) summary() {
 	reports, unchanged := s.journal.totals()
 	s.Say("%d reconciliations of objects, %d of them of an object that had not changed", reports, unchanged)
 	s.Say("%d expectations, all met", s.Met)
-	if s.words.last != "" {
-		s.Say("%s", s.words.last)
-	}
 }

@@ -18,7 +18,7 @@
 //
 //	go run ./examples/quickstart -embedded
 //
-// it shows the same within seconds on API servers in memory, and says what they
+// it shows the same within seconds on API servers in memory, and prints what they
 // cannot show. With
 //
 //	go run ./examples/quickstart -kubeconfig FILE -context A -context B
@@ -46,12 +46,12 @@ func main() { quickstart().Main() }
 // settings are the values of the command line.
 type settings struct {
 	contexts fleet.Contexts
-	embedded bool
+	local    fleet.Local
 	stay     bool
 }
 
 func (s *settings) check() error {
-	if s.embedded && (s.stay || s.contexts.Given()) {
+	if s.local.Embedded && (s.stay || s.contexts.Given()) {
 		return errors.New("-embedded cannot be combined with -stay or -kubeconfig")
 	}
 	return s.contexts.Check()
@@ -65,8 +65,7 @@ func quickstart() story.Program {
 			s.contexts.Flags(flags,
 				"use the clusters of this `file` and change nothing in them; needs -context",
 				"a `context` of the kubeconfig; can be repeated. The operator runs in the first one's cluster")
-			flags.BoolVar(&s.embedded, "embedded", false,
-				"use API servers in memory: builds and starts nothing, and takes seconds")
+			s.local.Flags(flags)
 			flags.BoolVar(&s.stay, "stay", false, "go on until interrupted")
 		},
 		Check: s.check,

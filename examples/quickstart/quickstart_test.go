@@ -20,16 +20,17 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
+	"github.com/fleetcache/fleetcache/examples/internal/storytest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
 	t.Parallel()
-	c := startChild(t)
-	status := c.wait()
+	c := storytest.Start(t)
+	status := c.Wait()
 	require.Zero(t, status)
-	require.Empty(t, c.stderr.String(), "logs clutter the story")
-	c.order(
+	require.Empty(t, c.Stderr(), "logs clutter the story")
+	c.Order(
 		"starting three control planes",
 		"east  ConfigMap demo/colors arrived", "east is Ready, and its five objects are reconciled",
 		"west was asked for one list and one watch of each kind",
@@ -50,18 +51,14 @@ func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
 	)
 	// The controllers' lines about phases come at any time, between the lines
 	// of the story.
-	c.order("east  is Connecting", "east  is Ready", "east  is Degraded (Unreachable)",
+	c.Order("east  is Connecting", "east  is Ready", "east  is Degraded (Unreachable)",
 		"east  is Disconnected (Unreachable)", "east  is Ready")
 }
 
 func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
 	t.Parallel()
-	missing := filepath.Join(t.TempDir(), "missing") // whatever needs servers fails
-	c := startChildWith(t, []string{"FLEETCACHE_KUBERNETES=", "KUBEBUILDER_ASSETS=" + missing}, "-embedded")
-	status := c.wait()
-	require.Zero(t, status, c.stderr.String())
-	require.Empty(t, c.stderr.String(), "logs clutter the story")
-	c.order(
+	c := storytest.TellInMemory(t)
+	c.Order(
 		"what they do not show: etcd",
 		"east  ConfigMap demo/colors arrived", "east is Ready, and its five objects are reconciled",
 		"west was asked for one list and one watch of each kind",
@@ -83,20 +80,20 @@ func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
 
 func TestInterruptEndsTheStoryInMemory(t *testing.T) {
 	t.Parallel()
-	c := startChild(t, "-embedded")
-	c.tells("as after kill -9")
-	c.interrupt()
-	require.Equal(t, story.ExitInterrupted, c.wait())
-	c.order("interrupted; everything is stopped")
+	c := storytest.Start(t, "-embedded")
+	c.Tells("as after kill -9")
+	c.Interrupt()
+	require.Equal(t, story.ExitInterrupted, c.Wait())
+	c.Order("interrupted; everything is stopped")
 }
 
 func TestInterruptLeavesNothing(t *testing.T) {
 	t.Parallel()
-	c := startChild(t)
-	c.tells("starting east's API server again") // one cluster is down, and being started
-	c.interrupt()
-	require.Equal(t, story.ExitInterrupted, c.wait())
-	c.order("interrupted; everything is stopped")
+	c := storytest.Start(t)
+	c.Tells("starting east's API server again") // one cluster is down, and being started
+	c.Interrupt()
+	require.Equal(t, story.ExitInterrupted, c.Wait())
+	c.Order("interrupted; everything is stopped")
 }
 
 func TestYourClustersAreReadAndNotChanged(t *testing.T) {
@@ -108,10 +105,10 @@ func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 		require.NoError(t, cluster.Client().Create(t.Context(), widget("pump", 1)))
 	}
 
-	c := startChild(t, "-kubeconfig", path, "-context", "first", "-context", "second", "-context", "dead")
-	require.Zero(t, c.wait())
-	require.Empty(t, c.stderr.String())
-	c.order(
+	c := storytest.Start(t, "-kubeconfig", path, "-context", "first", "-context", "second", "-context", "dead")
+	require.Zero(t, c.Wait())
+	require.Empty(t, c.Stderr())
+	c.Order(
 		"ok: first is Ready", "ok: second is Ready", "dead cannot be reached, phase Disconnected",
 		"first Widget demo/pump arrived", "ok: the 3 objects of first are reconciled",
 		"ok: the 3 objects of second are reconciled",
@@ -143,7 +140,7 @@ func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 	require.NoError(t, err)
 	s := &localStory{
 		demo:       newDemo(j.out, j, op),
-		localFleet: &localFleet{real: fleet.Of(clusters...)},
+		localFleet: &localFleet{Fleet: fleet.Of(clusters...)},
 	}
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())

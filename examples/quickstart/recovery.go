@@ -53,7 +53,7 @@ func (s *localStory) cut(ctx context.Context) error {
 		return err
 	}
 	if err := s.Expect(after.lists == before.lists, "nothing was listed again",
-		fmt.Sprintf("west's %s had %s, and has %s", s.words.record, before, after)); err != nil {
+		fmt.Sprintf("west's %s had %s, and has %s", s.Record(), before, after)); err != nil {
 		return err
 	}
 	// A probe that met the cut has made it Degraded until the next one succeeds.

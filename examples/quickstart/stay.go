@@ -23,7 +23,7 @@ func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "kubeconfig")
-	merged, err := fleet.Kubeconfig(s.real.Clusters()...)
+	merged, err := fleet.Kubeconfig(s.Clusters()...)
 	if err != nil {
 		return err
 	}

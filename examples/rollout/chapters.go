@@ -16,7 +16,6 @@ import (
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/examples/rollout/api"
-	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // restFor is how long requests are counted while nothing happens, from settleFor
@@ -156,7 +155,7 @@ func (d *demo) rest(ctx context.Context) error {
 		})
 		asked += t.lists + t.watches + t.gets + t.writes
 	}
-	d.Say("the operator's requests in %s, from the audit logs of the API servers:", restFor)
+	d.Say("the operator's requests in %s, from the %ss of the API servers:", restFor, d.fleet.Record())
 	d.Table(rows)
 	return d.Expect(asked == 0, "readiness is watched, and never polled", fmt.Sprintf("%d requests for objects", asked))
 }
@@ -199,7 +198,7 @@ func (d *demo) stop(ctx context.Context) error {
 	if _, err := d.status(ctx); err != nil {
 		return err
 	}
-	for _, remote := range []*testenv.Cluster{d.east, d.west} {
+	for _, remote := range []fleet.Cluster{d.east, d.west} {
 		if err := d.expectWrites(remote, begin, 0, remote.Name()+" keeps version 1"); err != nil {
 			return err
 		}
@@ -223,7 +222,7 @@ func (d *demo) goOn(ctx context.Context) error {
 		return err
 	}
 	d.OK("the wave rest began %s after the Deployment of canary was available", story.Brief(took))
-	for _, remote := range []*testenv.Cluster{d.east, d.west} {
+	for _, remote := range []fleet.Cluster{d.east, d.west} {
 		if err := d.become(ctx, remote); err != nil {
 			return err
 		}

@@ -28,7 +28,6 @@ import (
 	"github.com/fleetcache/fleetcache/examples/rollout/api"
 	"github.com/fleetcache/fleetcache/examples/rollout/rolling"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 const (
@@ -49,7 +48,7 @@ type demo struct {
 
 	fleet              *fleet.Fleet
 	hub                client.Client
-	canary, east, west *testenv.Cluster
+	canary, east, west fleet.Cluster
 }
 
 func newDemo(out *story.Printer, f *fleet.Fleet) *demo {
@@ -89,7 +88,7 @@ func (d *demo) furnish(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, remote := range []*testenv.Cluster{d.canary, d.east} {
+	for _, remote := range []fleet.Cluster{d.canary, d.east} {
 		if err := fleet.Register(ctx, d.hub, key(remote), remote.Kubeconfig()); err != nil {
 			return err
 		}
@@ -191,6 +190,6 @@ func (d *demo) showStatus(rollout *api.Rollout) {
 	d.Say("Rollout web: %s", strings.TrimSpace(string(rollout.Status.Phase)+" "+rollout.Status.Message))
 }
 
-func key(c *testenv.Cluster) client.ObjectKey {
+func key(c fleet.Cluster) client.ObjectKey {
 	return client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}
 }

@@ -8,6 +8,9 @@
 //
 //	go run ./examples/rollout
 //
+// With -embedded, the clusters are API servers in memory: nothing is built, and
+// the same is shown within seconds. What that cannot show is printed.
+//
 // It checks everything it shows, and exits with status 1 if something does not
 // happen as it should. README.md has its output.
 //
@@ -25,21 +28,26 @@ import (
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
-func main() {
-	story.Program{Name: "rollout", Run: run}.Main()
+func main() { program().Main() }
+
+func program() story.Program {
+	var local fleet.Local
+	return story.Program{
+		Name:  "rollout",
+		Flags: local.Flags,
+		Run: func(ctx context.Context, out *story.Printer, log logr.Logger) error {
+			return run(ctx, local, out, log)
+		},
+	}
 }
 
 // run starts the clusters and the operator, and shows what happens.
-func run(ctx context.Context, out *story.Printer, log logr.Logger) (err error) {
-	out.Chapter("A hub and three remote clusters, on this machine")
-	f, err := fleet.Start(ctx, out, "canary", "east", "west")
+func run(ctx context.Context, local fleet.Local, out *story.Printer, log logr.Logger) (err error) {
+	f, err := local.Start(ctx, out, "A hub and three remote clusters", "hub", "canary", "east", "west")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, f.Stop())
-		out.Say("the clusters are stopped, and their files removed")
-	}()
+	defer func() { err = errors.Join(err, f.Stop()) }()
 	d := newDemo(out, f)
 	if err := d.furnish(ctx); err != nil {
 		return err

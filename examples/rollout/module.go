@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/rollout/api"
-	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // appsNamespace is where the remote clusters have the objects of the Module.
@@ -74,7 +74,7 @@ func (d *demo) release(ctx context.Context, version string) error {
 // the part of the controller of Deployments.
 
 // become reports the Deployment of a cluster as available.
-func (d *demo) become(ctx context.Context, remote *testenv.Cluster) error {
+func (d *demo) become(ctx context.Context, remote fleet.Cluster) error {
 	return report(ctx, remote, func(status *appsv1.DeploymentStatus, replicas int32) {
 		status.Replicas, status.UpdatedReplicas = replicas, replicas
 		status.ReadyReplicas, status.AvailableReplicas = replicas, replicas
@@ -85,7 +85,7 @@ func (d *demo) become(ctx context.Context, remote *testenv.Cluster) error {
 }
 
 // fail reports that the Deployment of a cluster does not become available.
-func (d *demo) fail(ctx context.Context, remote *testenv.Cluster) error {
+func (d *demo) fail(ctx context.Context, remote fleet.Cluster) error {
 	return report(ctx, remote, func(status *appsv1.DeploymentStatus, replicas int32) {
 		status.Replicas, status.UpdatedReplicas = replicas+1, 1
 		status.ReadyReplicas, status.AvailableReplicas = replicas, replicas
@@ -98,7 +98,7 @@ func (d *demo) fail(ctx context.Context, remote *testenv.Cluster) error {
 	})
 }
 
-func report(ctx context.Context, remote *testenv.Cluster, set func(*appsv1.DeploymentStatus, int32)) error {
+func report(ctx context.Context, remote fleet.Cluster, set func(*appsv1.DeploymentStatus, int32)) error {
 	deployment := &appsv1.Deployment{}
 	err := remote.Client().Get(ctx, client.ObjectKey{Namespace: appsNamespace, Name: "web"}, deployment)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -15,7 +16,7 @@ import (
 type traffic struct{ probes, lists, watches, gets, writes int }
 
 // trafficSince counts the requests that have reached a cluster since a time.
-func trafficSince(c *testenv.Cluster, since time.Time) (t traffic, err error) {
+func trafficSince(c fleet.Cluster, since time.Time) (t traffic, err error) {
 	recent := func(r testenv.Request) bool { return !r.Time.Before(since) }
 	requests, err := c.Requests(testenv.UserAgent(userAgent), recent)
 	for _, request := range requests {
@@ -36,10 +37,10 @@ func trafficSince(c *testenv.Cluster, since time.Time) (t traffic, err error) {
 }
 
 // expectWrites expects a number of writes to a cluster since a time.
-func (d *demo) expectWrites(c *testenv.Cluster, since time.Time, want int, expected string) error {
+func (d *demo) expectWrites(c fleet.Cluster, since time.Time, want int, expected string) error {
 	t, err := trafficSince(c, since)
 	if err != nil {
 		return err
 	}
-	return d.Expect(t.writes == want, expected, fmt.Sprintf("%d writes in its audit log", t.writes))
+	return d.Expect(t.writes == want, expected, fmt.Sprintf("%d writes in its %s", t.writes, d.fleet.Record()))
 }

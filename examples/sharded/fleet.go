@@ -44,7 +44,7 @@ type world struct {
 // the kubeconfig with which the replicas reach the hub.
 func furnish(ctx context.Context, f *fleet.Fleet) (*world, error) {
 	w := &world{Fleet: f}
-	if err := w.each(func(c *testenv.Cluster) error { return createWidgets(ctx, c) }); err != nil {
+	if err := w.each(func(c fleet.Cluster) error { return createWidgets(ctx, c) }); err != nil {
 		return nil, err
 	}
 	for _, c := range f.Remotes {
@@ -72,7 +72,7 @@ func newNamespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-func createWidgets(ctx context.Context, c *testenv.Cluster) error {
+func createWidgets(ctx context.Context, c fleet.Cluster) error {
 	if err := c.InstallCRDs(ctx, testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func createWidgets(ctx context.Context, c *testenv.Cluster) error {
 }
 
 // each calls f for all remote clusters at once.
-func (w *world) each(f func(*testenv.Cluster) error) error {
+func (w *world) each(f func(fleet.Cluster) error) error {
 	errs := make([]error, len(w.Remotes))
 	var wg sync.WaitGroup
 	for i, c := range w.Remotes {
@@ -117,7 +117,7 @@ func (w *world) widgets() []widget {
 func (w *world) change(ctx context.Context) error {
 	w.changes++
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"size":%d}}`, w.changes))
-	return w.each(func(c *testenv.Cluster) error {
+	return w.each(func(c fleet.Cluster) error {
 		for _, name := range widgetNames {
 			if err := c.Client().Patch(ctx, newWidget(name), patch); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -23,7 +24,7 @@ type write struct {
 
 // writes returns what the replicas have written to a cluster, by the audit log
 // of its API server, whatever became of it.
-func writes(cluster *testenv.Cluster) ([]write, error) {
+func writes(cluster fleet.Cluster) ([]write, error) {
 	requests, err := cluster.Requests(testenv.UserAgent("replica-"), func(r testenv.Request) bool {
 		return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch"
 	})

@@ -48,15 +48,12 @@ type demonstration struct {
 
 // show starts the clusters and the replicas, and shows what becomes of them.
 func show(ctx context.Context, s settings, out *story.Printer) (err error) {
-	out.Chapter("A hub and six remote clusters, on this machine")
-	f, err := fleet.Start(ctx, out, clusterNames...)
+	names := append([]string{"hub"}, clusterNames...)
+	f, err := fleet.Local{}.Start(ctx, out, "A hub and six remote clusters", names...)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, f.Stop())
-		out.Say("the clusters are stopped, and their files removed")
-	}()
+	defer func() { err = errors.Join(err, f.Stop()) }()
 	w, err := furnish(ctx, f)
 	if err != nil {
 		return err

@@ -16,7 +16,9 @@
 // Without -kubeconfig it shows that: it starts two control planes, runs itself
 // as a second process that receives configurations, and counts in the audit
 // logs of the API servers which WATCH requests each of them costs. The first run
-// builds the servers, which takes minutes; later ones take seconds.
+// builds the servers, which takes minutes; later ones take seconds. With
+// -embedded they are API servers in memory: nothing is built, the second process
+// reaches them all the same, and what they cannot show is printed.
 //
 // The files processor.go and documents.go are what your own program needs.
 package main
@@ -31,6 +33,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
@@ -41,6 +44,7 @@ type settings struct {
 	kubeconfigs []string
 	entries     string
 	plugins     []string
+	local       fleet.Local
 }
 
 func program() story.Program {
@@ -51,17 +55,21 @@ func program() story.Program {
 			flags.Func("kubeconfig", "a kubeconfig `file`, or a pattern of files; can be repeated", add(&s.kubeconfigs))
 			flags.StringVar(&s.entries, "entries", "",
 				"the `file` with what to watch, or - for documents on standard input, each ended by a line ---")
+			s.local.Flags(flags)
 			flags.Func("plugin", "a `command` that may run for credentials; can be repeated", add(&s.plugins))
 		},
 		Check: func() error {
 			if (len(s.kubeconfigs) == 0) != (s.entries == "") {
 				return errors.New("-kubeconfig and -entries need each other")
 			}
+			if s.local.Embedded && s.entries != "" {
+				return errors.New("-embedded cannot be combined with -kubeconfig")
+			}
 			return nil
 		},
 		Run: func(ctx context.Context, out *story.Printer, log logr.Logger) error {
 			if s.entries == "" {
-				return tell(ctx, out)
+				return tell(ctx, s.local, out)
 			}
 			return s.process(ctx, os.Stdin, out, log)
 		},

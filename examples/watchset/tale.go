@@ -15,14 +15,13 @@ import (
 
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
-	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // tale is the demonstration on clusters that run on this machine.
 type tale struct {
 	story.Story
 
-	east, west *testenv.Cluster
+	east, west fleet.Cluster
 	child      *story.Child
 	before     watches // those that were open before the program started
 }
@@ -36,7 +35,7 @@ func (w watches) String() string {
 }
 
 // count returns the watches that a function counts.
-func (t *tale) count(of func(*testenv.Cluster, string) (int, error)) (watches, error) {
+func (t *tale) count(of func(fleet.Cluster, string) (int, error)) (watches, error) {
 	eastConfigMaps, err1 := of(t.east, "configmaps")
 	eastSecrets, err2 := of(t.east, "secrets")
 	westConfigMaps, err3 := of(t.west, "configmaps")
@@ -64,16 +63,12 @@ var (
 
 // tell starts two clusters and this program as a second process, and shows what
 // configurations do.
-func tell(ctx context.Context, out *story.Printer) (err error) {
-	out.Chapter("Two clusters, on this machine")
-	env, err := fleet.StartClusters(ctx, out, "east", "west")
+func tell(ctx context.Context, local fleet.Local, out *story.Printer) (err error) {
+	f, err := local.Start(ctx, out, "Two clusters", "east", "west")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, env.Stop())
-		out.Say("the clusters are stopped, and their files removed")
-	}()
+	defer func() { err = errors.Join(err, f.Stop()) }()
 	dir, err := os.MkdirTemp("", "watchset-")
 	if err != nil {
 		return err
@@ -82,8 +77,8 @@ func tell(ctx context.Context, out *story.Printer) (err error) {
 
 	t := &tale{
 		Story: story.Story{Printer: out},
-		east:  env.Clusters[0],
-		west:  env.Clusters[1],
+		east:  f.Hub,
+		west:  f.Remotes[0],
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := t.prepare(ctx, kubeconfig); err != nil {
@@ -102,7 +97,7 @@ func tell(ctx context.Context, out *story.Printer) (err error) {
 // prepare creates the objects, counts the watches that are open, and writes the
 // kubeconfig.
 func (t *tale) prepare(ctx context.Context, path string) (err error) {
-	for _, c := range []*testenv.Cluster{t.east, t.west} {
+	for _, c := range []fleet.Cluster{t.east, t.west} {
 		if err := furnish(ctx, c); err != nil {
 			return err
 		}
@@ -241,7 +236,7 @@ func (t *tale) lines(ctx context.Context, n int, parts ...string) error {
 
 // open counts the watches that the API servers are serving.
 func (t *tale) open(ctx context.Context) (watches, error) {
-	return t.count(func(c *testenv.Cluster, resource string) (int, error) { return open(ctx, c, resource) })
+	return t.count(func(c fleet.Cluster, resource string) (int, error) { return c.OpenWatches(ctx, resource) })
 }
 
 // awaitOpen waits until the API servers serve a number of watches.
@@ -254,7 +249,7 @@ func (t *tale) awaitOpen(ctx context.Context, want watches, expected string) err
 		return err
 	})
 	if err == nil {
-		t.OK("%s, by the metrics of the API servers (waited %s)", expected, story.Brief(took))
+		t.OK("%s, as the API servers count them (waited %s)", expected, story.Brief(took))
 	}
 	return err
 }

@@ -21,9 +21,25 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
+	"github.com/fleetcache/fleetcache/examples/internal/storytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	storytest.Program(main)
+	goleak.VerifyTestMain(m)
+}
+
+// The second process reaches the servers in memory, too.
+func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
+	t.Parallel()
+	storytest.TellInMemory(t).Order(
+		"what they do not show: etcd",
+		"ok: since the start, WATCH requests: 1 of ConfigMaps", "| configuration: +keys, 2 unchanged",
+		"ok: what both selections have is not delivered again", "| configuration refused: line 4",
+		"ok: only the watches of two entries are open", "ok: the process ended well (status 0",
+		"ok: no watch is left", "17 expectations, all met", "the clusters are gone",
+	)
+}
 
 // follow runs a processor on the clusters east and west, and returns a function
 // that sends it a document and returns what it then prints, without times.

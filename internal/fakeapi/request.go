@@ -6,6 +6,7 @@ package fakeapi
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -39,6 +40,8 @@ type Request struct {
 	UserAgent string
 	// Accept is the requested form of the response.
 	Accept string
+	// Time is when the request arrived.
+	Time time.Time
 }
 
 // GroupResource returns the resource.

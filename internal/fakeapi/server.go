@@ -180,6 +180,7 @@ type adminKey struct{}
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := parse(r)
+	req.Time = time.Now()
 	req.Admin = r.Context().Value(adminKey{}) != nil
 	if !req.Admin {
 		if err := s.authenticate(req, r); err != nil {

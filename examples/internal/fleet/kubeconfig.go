@@ -14,8 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // Contexts are contexts of the user's own kubeconfig file.
@@ -74,7 +72,7 @@ func (c *Contexts) Load() (map[string]*rest.Config, error) {
 
 // Kubeconfig returns the administrators' kubeconfigs of clusters as one, with a
 // context named after each, of which the first is the current one.
-func Kubeconfig(clusters ...*testenv.Cluster) (*clientcmdapi.Config, error) {
+func Kubeconfig(clusters ...Cluster) (*clientcmdapi.Config, error) {
 	merged := clientcmdapi.NewConfig()
 	for _, c := range clusters {
 		one, err := clientcmd.Load(c.Kubeconfig())

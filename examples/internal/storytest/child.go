@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package storytest runs example programs as processes of their tests.
+package storytest
 
 import (
 	"bufio"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,28 +19,55 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// child is this program running as a separate process, with its own directory
-// for temporary files.
-type child struct {
+// asProgram makes a test binary run as the program itself.
+const asProgram = "FLEETCACHE_EXAMPLE_AS_PROGRAM"
+
+// Program runs main, which must end the process, if the process is to be the
+// program. TestMain must call it first. Processes that such a program starts of
+// itself are the program, too.
+func Program(main func()) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+}
+
+// Child is the program as a process of its own, with its own directory for
+// temporary files.
+type Child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	tmp    string
-	stderr bytes.Buffer // read only after wait
+	stderr bytes.Buffer // read only after Wait
 
 	reading sync.WaitGroup
 	lines   chan string // standard output; closed at its end
 	told    []string    // lines that were received from there
 }
 
-func startChild(t *testing.T, args ...string) *child {
+// Start starts the program. It is killed at the end of the test if it still runs.
+func Start(t *testing.T, args ...string) *Child {
 	t.Helper()
-	return startChildWith(t, nil, args...)
+	return start(t, nil, args...)
 }
 
-// startChildWith adds env to the environment of the program.
-func startChildWith(t *testing.T, env []string, args ...string) *child {
+// TellInMemory runs the program with -embedded where no servers can be started
+// or built, waits for its end, and requires that it ends well and that nothing
+// but the story is written. It returns the program, for Order.
+func TellInMemory(t *testing.T, args ...string) *Child {
 	t.Helper()
-	c := &child{t: t, tmp: t.TempDir(), lines: make(chan string, 1000)}
+	missing := filepath.Join(t.TempDir(), "missing")
+	c := start(t, []string{"FLEETCACHE_KUBERNETES=", "KUBEBUILDER_ASSETS=" + missing},
+		append([]string{"-embedded"}, args...)...)
+	status := c.Wait()
+	require.Zero(t, status, c.Stderr())
+	require.Empty(t, c.Stderr(), "logs clutter the story")
+	return c
+}
+
+// start adds env to the environment of the program.
+func start(t *testing.T, env []string, args ...string) *Child {
+	t.Helper()
+	c := &Child{t: t, tmp: t.TempDir(), lines: make(chan string, 1000)}
 	c.cmd = exec.Command(os.Args[0], args...)
 	c.cmd.Env = append(append(os.Environ(), asProgram+"=1", "TMPDIR="+c.tmp), env...)
 	c.cmd.Stderr = &c.stderr
@@ -58,7 +87,7 @@ func startChildWith(t *testing.T, env []string, args ...string) *child {
 	return c
 }
 
-func (c *child) read(stdout io.Reader) {
+func (c *Child) read(stdout io.Reader) {
 	defer close(c.lines)
 	scanner := bufio.NewScanner(stdout)
 	for scanner.Scan() {
@@ -66,8 +95,8 @@ func (c *child) read(stdout io.Reader) {
 	}
 }
 
-// tells waits until the program has written a line that contains part.
-func (c *child) tells(part string) {
+// Tells waits until the program has written a line that contains part.
+func (c *Child) Tells(part string) {
 	c.t.Helper()
 	for line := range c.lines {
 		c.told = append(c.told, line)
@@ -78,21 +107,25 @@ func (c *child) tells(part string) {
 	require.FailNow(c.t, "not told", part)
 }
 
-func (c *child) drain() {
+func (c *Child) drain() {
 	for line := range c.lines {
 		c.told = append(c.told, line)
 	}
 	c.reading.Wait()
 }
 
-// interrupt does what Ctrl-C does.
-func (c *child) interrupt() {
+// Interrupt does what Ctrl-C does.
+func (c *Child) Interrupt() {
 	c.t.Helper()
 	require.NoError(c.t, syscall.Kill(-c.cmd.Process.Pid, syscall.SIGINT))
 }
 
-// wait returns the exit status, and checks that nothing is left.
-func (c *child) wait() int {
+// Stderr returns what the program has written there. It must be called after
+// Wait.
+func (c *Child) Stderr() string { return c.stderr.String() }
+
+// Wait returns the exit status, and checks that nothing is left.
+func (c *Child) Wait() int {
 	c.t.Helper()
 	c.drain()
 	_ = c.cmd.Wait() // the status is checked below
@@ -117,8 +150,8 @@ func processesNaming(t *testing.T, text string) []string {
 	return found
 }
 
-// order checks that the lines with these parts were written, in this order.
-func (c *child) order(parts ...string) {
+// Order checks that the lines with these parts were written, in this order.
+func (c *Child) Order(parts ...string) {
 	c.t.Helper()
 	rest := c.told
 	for i, part := range parts {
