@@ -71,8 +71,9 @@ unknown: {exec: x}
 `)
 	for name, want := range map[string]string{
 		"a": "",
-		"b": "refused: user.exec is not allowed",
-		"c": "refused: user has no credentials, and anonymous access is not allowed",
+		"b": "refused: user.exec is not allowed; Allow.Exec would permit it",
+		"c": "refused: user has no credentials, and anonymous access is not allowed; " +
+			"Allow.Anonymous would permit it",
 		"d": "invalid kubeconfig: context is not in the list of contexts",
 		"e": "invalid kubeconfig: context.user is not in the list of users",
 		"":  "invalid kubeconfig: current-context is not set, and there is not exactly one context",
@@ -186,10 +187,10 @@ func TestAllowPermitsEachThingByItself(t *testing.T) {
 	}
 	_, err := resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec),
 		resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"aws"}}})
-	require.EqualError(t, err, "refused: user.exec.env sets a variable that is not allowed")
+	require.EqualError(t, err, "refused: user.exec.env sets a variable that is not allowed; Allow.ExecEnv would permit it")
 	_, err = resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec),
 		resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"/usr/bin/aws"}}})
-	require.EqualError(t, err, "refused: user.exec is not allowed")
+	require.EqualError(t, err, "refused: user.exec is not allowed; Allow.Exec would permit it")
 }
 
 func TestEnvironmentProxyIsNeverUsedUnlessAllowed(t *testing.T) {

@@ -123,7 +123,7 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 	}
 	if server == argoCDInCluster {
 		if !o.Allow.InCluster {
-			return Access{}, refused("server", "is Argo CD's own cluster, which is not allowed")
+			return Access{}, forbidden("server", "is Argo CD's own cluster, which is not allowed", "InCluster")
 		}
 		return podEnvironment().access(in.ref)
 	}

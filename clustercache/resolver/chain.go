@@ -6,7 +6,9 @@ package resolver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,6 +35,17 @@ var (
 // or reports as not ready, must not be reached through another.
 func Chain(resolvers ...Resolver) *ChainResolver {
 	return &ChainResolver{resolvers: slices.Clone(resolvers)}
+}
+
+// String names the resolvers, as far as they have names.
+func (c *ChainResolver) String() string {
+	var names []string
+	for _, r := range c.resolvers {
+		if named, ok := r.(fmt.Stringer); ok {
+			names = append(names, named.String())
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // Resolve implements [Resolver]. If no resolver knows the cluster, the error

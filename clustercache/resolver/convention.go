@@ -5,6 +5,7 @@ package resolver
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +64,30 @@ type kind struct {
 
 func (k kind) ref(key client.ObjectKey) ObjectRef {
 	return ObjectRef{Kind: k.gvk.Kind, Namespace: key.Namespace, Name: key.Name}
+}
+
+// String names the kind and what is selected of it.
+func (k kind) String() string {
+	text := k.gvk.Kind + "s"
+	if k.namespace != "" {
+		text += " of namespace " + k.namespace
+	}
+	if k.labels != nil && !k.labels.Empty() {
+		text += " with the label " + k.labels.String()
+	}
+	if k.fields != nil && !k.fields.Empty() {
+		text += " with " + k.fields.String()
+	}
+	return text
+}
+
+// lacks returns the error for an object that is not there: it may be, and not
+// be selected.
+func (k kind) lacks(missing error) error {
+	if k.labels == nil || k.labels.Empty() {
+		return missing
+	}
+	return fmt.Errorf("%w with the label %s", missing, k.labels)
 }
 
 func (k kind) object() client.Object {

@@ -72,7 +72,7 @@ func (d description) access(allow Allow, refs []ObjectRef) (Access, error) {
 func (d description) trust(allow Allow, config *rest.Config) error {
 	if d.insecure {
 		if !allow.InsecureTLS {
-			return refused(d.fields.insecure, "is not allowed")
+			return forbidden(d.fields.insecure, "is not allowed", "InsecureTLS")
 		}
 		if len(d.ca) > 0 {
 			return invalid(d.fields.insecure, "contradicts "+d.fields.ca)
@@ -159,7 +159,7 @@ func (d description) impersonates(allow Allow, config *rest.Config) error {
 	case who.UserName == "" && who.UID == "" && len(who.Groups) == 0 && len(who.Extra) == 0:
 		return nil
 	case !allow.Impersonation:
-		return refused(d.fields.impersonate, "is not allowed")
+		return forbidden(d.fields.impersonate, "is not allowed", "Impersonation")
 	case who.UserName == "":
 		return invalid(d.fields.impersonate, "is missing, although it is said what else to impersonate")
 	case !slices.ContainsFunc(values, isNoHeader):
@@ -179,11 +179,11 @@ func (d description) plugin(allow Allow, config *rest.Config) error {
 		return nil
 	}
 	if !slices.Contains(allow.Exec, d.exec.Command) || d.exec.Command == "" {
-		return refused(d.fields.exec, "is not allowed")
+		return forbidden(d.fields.exec, "is not allowed", "Exec")
 	}
 	for _, env := range d.exec.Env {
 		if !slices.Contains(allow.ExecEnv, env.Name) {
-			return refused(d.fields.exec+".env", "sets a variable that is not allowed")
+			return forbidden(d.fields.exec+".env", "sets a variable that is not allowed", "ExecEnv")
 		}
 	}
 	if err := d.canRun(); err != nil {
@@ -247,7 +247,7 @@ func (d description) authenticates(allow Allow, config *rest.Config) error {
 		len(config.CertData) > 0 || config.ExecProvider != nil {
 		return nil
 	}
-	return refused(d.fields.credentials, "has no credentials, and anonymous access is not allowed")
+	return forbidden(d.fields.credentials, "has no credentials, and anonymous access is not allowed", "Anonymous")
 }
 
 // via decides whether connections use a proxy, and which.
@@ -260,7 +260,7 @@ func (d description) via(allow Allow, config *rest.Config) error {
 	}
 
 	if !allow.Proxy {
-		return refused(d.fields.proxy, "is not allowed")
+		return forbidden(d.fields.proxy, "is not allowed", "Proxy")
 	}
 	u, err := checkProxy(d.fields.proxy, d.proxy)
 	if err != nil {

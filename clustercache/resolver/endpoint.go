@@ -23,7 +23,7 @@ func checkServer(field, server string, allowHTTP bool) (string, error) {
 	}
 	switch {
 	case u.Scheme == "http" && !allowHTTP:
-		return "", refused(field, "uses http")
+		return "", forbidden(field, "uses http", "HTTP")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return "", invalid(field, "is not an https URL")
 	case u.User != nil:

@@ -98,16 +98,28 @@ type RefusedError struct {
 	Field string
 	// Reason is the reason for the refusal.
 	Reason string
+	// Permission is the field of [Allow], in the resolver's options, that would
+	// permit it; empty if nothing does.
+	Permission string
 }
 
-// Error names the field and the reason.
+// Error names the field, the reason and the permission.
 func (e *RefusedError) Error() string {
-	return "refused: " + e.Field + " " + e.Reason
+	text := "refused: " + e.Field + " " + e.Reason
+	if e.Permission != "" {
+		text += "; Allow." + e.Permission + " would permit it"
+	}
+	return text
 }
 
 func invalid(field, reason string) error { return &KubeconfigError{Field: field, Reason: reason} }
 
 func refused(field, reason string) error { return &RefusedError{Field: field, Reason: reason} }
+
+// forbidden is refused for what a field of Allow permits.
+func forbidden(field, reason, permission string) error {
+	return &RefusedError{Field: field, Reason: reason, Permission: permission}
+}
 
 func tooBig(field string, limit int) error {
 	return invalid(field, fmt.Sprintf("has more than %d bytes, which is MaxBytes of the resolver's options", limit))

@@ -41,7 +41,7 @@ func ExampleClusterAPI() {
 	fmt.Println(err, errors.Is(err, resolver.ErrNoAccess))
 	// Output:
 	// fleet/berlin https://c.example [Secret fleet/berlin-kubeconfig] <nil>
-	// cluster fleet/paris: Secret fleet/paris-kubeconfig: secret not found true
+	// cluster fleet/paris: Secret fleet/paris-kubeconfig: secret not found with the label cluster.x-k8s.io/cluster-name true
 }
 
 // Configurations from the operator's own code; the zero key is the hub.

@@ -101,6 +101,9 @@ var (
 	_ Lister   = (*HubResolver)(nil)
 )
 
+// String names the objects that describe clusters, as they are selected.
+func (h *HubResolver) String() string { return h.convention.primary.String() }
+
 func newHubResolver(hub client.WithWatch, c convention, options HubOptions) (*HubResolver, error) {
 	if hub == nil {
 		return nil, errors.New("resolver: the hub's client is nil")

@@ -5,6 +5,7 @@ package resolver
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -134,10 +135,20 @@ func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 		return nil, err
 	}
 	config, err := clientcmd.Load(data)
-	if err != nil {
+	switch {
+	case err != nil && isEncoded(data):
+		return nil, invalid("", "is encoded as base64 twice: under data it is encoded once, under stringData not at all")
+	case err != nil:
 		return nil, notKubeconfig(err)
 	}
 	return config, nil
+}
+
+// isEncoded reports whether data is a kubeconfig in base64, in one line or in
+// several.
+func isEncoded(data []byte) bool {
+	decoded, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(data)))
+	return err == nil && bytes.Contains(decoded, []byte("clusters"))
 }
 
 // checkAnchors refuses a document that has an anchor. Without an anchor there

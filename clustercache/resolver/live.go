@@ -132,10 +132,10 @@ func (h *HubResolver) missing(cluster Cluster) error {
 	case !derived || key.Name == "":
 		return fail(cluster, ObjectRef{}, ErrClusterNotFound)
 	case kind.gvk == secretGVK:
-		return fail(cluster, kind.ref(key), ErrSecretNotFound)
+		return fail(cluster, kind.ref(key), kind.lacks(ErrSecretNotFound))
 	}
 
-	return fail(cluster, kind.ref(key), ErrClusterNotFound)
+	return fail(cluster, kind.ref(key), kind.lacks(ErrClusterNotFound))
 }
 
 // absent is missing for a resolver that also watches a [ReadyObject]: without

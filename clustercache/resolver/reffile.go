@@ -31,7 +31,7 @@ func (d *description) readFiles(root, dir string, cluster *api.Cluster, user *ap
 	}
 	for _, ref := range refs {
 		if ref.path != "" && root == "" {
-			return nil, refused(ref.field, "names a file")
+			return nil, forbidden(ref.field, "names a file", "Files")
 		}
 		if ref.path != "" && dir == "" && !filepath.IsAbs(ref.path) {
 			return nil, refused(ref.field, "names a file by a relative path")

@@ -64,6 +64,15 @@ func (e *notSelectedError) Error() string {
 
 func (*notSelectedError) Unwrap() error { return ErrClusterNotFound }
 
+// String names the resolver, as far as it has a name, and the labels.
+func (s *SelectResolver) String() string {
+	text := "clusters with the label " + s.selector.String()
+	if named, ok := s.of.(fmt.Stringer); ok {
+		text += " of " + named.String()
+	}
+	return text
+}
+
 // Resolve implements [Resolver]. A cluster that does not match is an
 // [ErrClusterNotFound].
 func (s *SelectResolver) Resolve(ctx context.Context, cluster Cluster) (Access, error) {

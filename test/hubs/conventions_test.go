@@ -231,15 +231,18 @@ func argoCDCase() conventionCase {
 			resolvertest.Named("a"):    "https://c.example a",
 			resolvertest.Named("cert"): "https://c.example ",
 			resolvertest.Named("anonymous"): "Secret argocd/anonymous: refused: config has no credentials, and " +
-				"anonymous access is not allowed",
+				"anonymous access is not allowed; Allow.Anonymous would permit it",
 			resolvertest.Named("hub"): "Secret argocd/hub: refused: server is Argo CD's own cluster, which is " +
-				"not allowed",
-			resolvertest.Named("exec"):  "Secret argocd/exec: refused: config.execProviderConfig is not allowed",
-			resolvertest.Named("aws"):   "Secret argocd/aws: refused: config.execProviderConfig is not allowed",
+				"not allowed; Allow.InCluster would permit it",
+			resolvertest.Named("exec"): "Secret argocd/exec: refused: config.execProviderConfig is not allowed; " +
+				"Allow.Exec would permit it",
+			resolvertest.Named("aws"): "Secret argocd/aws: refused: config.execProviderConfig is not allowed; " +
+				"Allow.Exec would permit it",
 			resolvertest.Named("basic"): "Secret argocd/basic: refused: config.username and password are not allowed",
 			resolvertest.Named("insecure"): "Secret argocd/insecure: refused: " +
-				"config.tlsClientConfig.insecure is not allowed",
-			resolvertest.Named("proxy"): "Secret argocd/proxy: refused: config.proxyUrl is not allowed",
+				"config.tlsClientConfig.insecure is not allowed; Allow.InsecureTLS would permit it",
+			resolvertest.Named("proxy"): "Secret argocd/proxy: refused: config.proxyUrl is not allowed; " +
+				"Allow.Proxy would permit it",
 			resolvertest.Named("junk"): "Secret argocd/junk: invalid kubeconfig: " +
 				"config is not the JSON of an Argo CD cluster",
 			resolvertest.Named("two"): "Secret argocd/two: invalid kubeconfig: config is not the JSON of an " +
@@ -334,8 +337,9 @@ func karmadaCase() conventionCase {
 			resolvertest.Named("foreign"): "Cluster foreign: refused: spec.secretRef.namespace is not the " +
 				"permitted one",
 			resolvertest.Named("insecure"): "Cluster insecure: refused: " +
-				"spec.insecureSkipTLSVerification is not allowed",
-			resolvertest.Named("proxy"):   "Cluster proxy: refused: spec.proxyURL is not allowed",
+				"spec.insecureSkipTLSVerification is not allowed; Allow.InsecureTLS would permit it",
+			resolvertest.Named("proxy"): "Cluster proxy: refused: spec.proxyURL is not allowed; " +
+				"Allow.Proxy would permit it",
 			resolvertest.Named("headers"): "Cluster headers: refused: spec.proxyHeader is not supported",
 		},
 		absent: []resolver.Cluster{{}, resolvertest.Named("pull"), resolvertest.Named("nosecret"),

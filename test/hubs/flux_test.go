@@ -110,7 +110,7 @@ func TestFluxProviderAddsCredentialsByRequestAndImpersonates(t *testing.T) {
 		for name, want := range map[string]string{
 			"noaddress": "ConfigMap team/noaddress: invalid kubeconfig: address is not set, " +
 				"and only the provider itself knows it",
-			"http":       "ConfigMap team/http: refused: address uses http",
+			"http":       "ConfigMap team/http: refused: address uses http; Allow.HTTP would permit it",
 			"noprovider": "ConfigMap team/noprovider: key is missing: provider",
 		} {
 			_, err := r.Resolve(t.Context(), resolvertest.In("team", name))

@@ -89,7 +89,8 @@ func TestHubDeleteAndRecreateWithinGraceIsNoDisappearance(t *testing.T) {
 		_, err := r.Resolve(ctx, clusterA)
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
 		require.ErrorIs(t, err, resolver.ErrNoAccess)
-		require.EqualError(t, err, "cluster fleet/a: Secret fleet/a-kubeconfig: secret not found")
+		require.EqualError(t, err, "cluster fleet/a: Secret fleet/a-kubeconfig: secret not found "+
+			"with the label cluster.x-k8s.io/cluster-name")
 		clusters, err := r.Clusters(ctx)
 		require.NoError(t, err)
 		require.Empty(t, clusters)
