@@ -6,6 +6,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -50,6 +51,7 @@ type Builder struct {
 	object   client.Object
 	clusters func(client.ObjectKey) bool
 	selector labels.Selector // of clusters
+	forTwice bool
 	inputs   []builderInput
 	filters  []predicate.Predicate // of all inputs
 	sources  []source.TypedSource[Request]
@@ -58,6 +60,7 @@ type Builder struct {
 
 // builderInput is a watched kind, and the mapping of its objects to requests.
 type builderInput struct {
+	method     string // of the Builder
 	object     client.Object
 	mapping    ObjectMapFunc[Request] // unused if owned
 	owned      bool                   // by the reconciled kind
@@ -81,12 +84,10 @@ func (b *Builder) Named(name string) *Builder {
 // For sets the kind to reconcile, and watches it in every cluster. It can be
 // called once.
 func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *Builder {
-	if b.object != nil {
-		b.inputs = append(b.inputs, builderInput{}) // Build reports it
-		return b
-	}
+	b.forTwice = b.forTwice || b.object != nil // Build reports it
 	b.object = object
 	b.inputs = append(b.inputs, builderInput{
+		method:     "For",
 		object:     object,
 		mapping:    EnqueueObject,
 		predicates: predicates,
@@ -100,6 +101,7 @@ func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *
 // given to For, that their owner references mark as the controller.
 func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) *Builder {
 	b.inputs = append(b.inputs, builderInput{
+		method:     "Owns",
 		object:     object,
 		owned:      true,
 		predicates: predicates,
@@ -116,7 +118,12 @@ func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) 
 func (b *Builder) Watches(
 	object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate,
 ) *Builder {
-	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
+	b.inputs = append(b.inputs, builderInput{
+		method:     "Watches",
+		object:     object,
+		mapping:    mapping,
+		predicates: predicates,
+	})
 	return b
 }
 
@@ -186,14 +193,10 @@ func (b *Builder) Build(
 	if err := b.check(reconciler != nil); err != nil {
 		return nil, err
 	}
-	var gvk schema.GroupVersionKind
-	if b.object != nil {
-		var err error
-		if gvk, err = apiutil.GVKForObject(b.object, b.cc.Options().Scheme); err != nil {
-			return nil, fmt.Errorf("build controller: %w", err)
-		}
+	gvk, err := b.checkInputs()
+	if err != nil {
+		return nil, fmt.Errorf("build controller: %w", err)
 	}
-
 	name := b.name
 	if name == "" {
 		name = strings.ToLower(gvk.Kind)
@@ -239,8 +242,6 @@ func isNil(p predicate.Predicate) bool { return p == nil }
 // what is wrong with the input. gvk is the kind given to For.
 func (b *Builder) mappingOf(input builderInput, gvk schema.GroupVersionKind) (ObjectMapFunc[Request], error) {
 	switch {
-	case input.object == nil:
-		return nil, errors.New("For can be called once")
 	case slices.ContainsFunc(input.predicates, isNil):
 		return nil, &clustercache.OptionError{Field: "predicate", Err: errRequired}
 	case input.owned && b.object == nil:
@@ -254,6 +255,33 @@ func (b *Builder) mappingOf(input builderInput, gvk schema.GroupVersionKind) (Ob
 	}
 	return input.mapping, nil
 }
+
+// checkInputs returns the kind given to For, if any, and an error that names
+// the method that was given no kind.
+func (b *Builder) checkInputs() (reconciled schema.GroupVersionKind, err error) {
+	if b.forTwice {
+		return schema.GroupVersionKind{}, errForTwice
+	}
+	for _, input := range b.inputs {
+		if v := reflect.ValueOf(input.object); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return reconciled, &clustercache.OptionError{Field: input.method, Err: errKindRequired}
+		}
+		gvk, err := apiutil.GVKForObject(input.object, b.cc.Options().Scheme)
+		if err != nil {
+			return reconciled, &clustercache.OptionError{Field: input.method, Err: err}
+		}
+		if input.object == b.object {
+			reconciled = gvk
+		}
+	}
+
+	return reconciled, nil
+}
+
+var (
+	errForTwice     = errors.New("For can be called once")
+	errKindRequired = errors.New("an object that names the kind is required")
+)
 
 // check returns an error that names what was not given.
 func (b *Builder) check(reconciler bool) error {
