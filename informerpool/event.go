@@ -107,7 +107,7 @@ func (f HandlerFunc) Handle(e Event) { f(e) }
 // ResourceEventHandler returns a Handler that calls h, a handler written for
 // client-go. h receives values of type [*Object], which implements
 // controller-runtime's client.Object. A delete whose final state is unknown
-// arrives as cache.DeletedFinalStateUnknown.
+// arrives as cache.DeletedFinalStateUnknown. It panics if h is nil.
 func ResourceEventHandler(h cache.ResourceEventHandler) Handler {
 	if h == nil {
 		panic("informerpool: ResourceEventHandler: h is required")

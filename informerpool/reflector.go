@@ -46,7 +46,8 @@ type reflector struct {
 	lines      loudness.Lines
 	server     server
 	session    session
-	restores   int // attempts to continue a kept state
+	restores   int    // attempts to continue a kept state
+	logged     string // the last failure that was logged since a stream was followed
 }
 
 func newReflector(i *informer, b backoff.Backoff) reflector {
@@ -241,13 +242,15 @@ func (r *reflector) unrefused() {
 // followed records that a stream was followed.
 func (r *reflector) followed() {
 	r.failures.followed()
+	r.logged = ""
 	r.unrefused()
 }
 
 // failed records a failed attempt, and reports it to the log and to
 // Options.OnFailed.
 func (r *reflector) failed(err error) {
-	if r.informer.fail(err) {
+	if cause := err.Error(); r.informer.fail(err) && r.logged != cause {
+		r.logged = cause
 		r.log(err)
 	}
 	r.informer.pool.forsake(r.informer, err)
@@ -261,8 +264,8 @@ func (r *reflector) failed(err error) {
 }
 
 // log logs why an attempt failed, once for each cause in a row: a refusal as an
-// error, since a person has to change something. An informer that nothing uses
-// any more has its cluster taken away in the ordinary way.
+// error, since a person has to change something. The cluster of an informer
+// that nothing uses any more is taken away in the ordinary way.
 func (r *reflector) log(err error) {
 	log := r.options.Logger.WithValues("informer", r.informer.key.String())
 	switch {
@@ -270,7 +273,7 @@ func (r *reflector) log(err error) {
 		log.V(1).Info("Unused informer interrupted", "error", err.Error())
 	case !r.lines.Allow(err.Error(), time.Now()):
 		log.V(1).Info("Informer interrupted again", "error", err.Error())
-	case apierrors.IsForbidden(err):
+	case lasting(err):
 		log.Error(err, "Informer refused")
 	default:
 		log.Info("Informer interrupted", "error", err.Error())
@@ -284,6 +287,14 @@ func (r *reflector) loud(cause string) logr.Logger {
 		return r.options.Logger
 	}
 	return r.options.Logger.V(1)
+}
+
+// lasting reports whether an error remains until a person changes something:
+// rights, the selector, or a limit.
+func lasting(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) ||
+		apierrors.IsUnsupportedMediaType(err) || errors.Is(err, ErrBudget)
 }
 
 // checkHistory makes the next attempt a list if an error shows that resuming is

@@ -25,7 +25,8 @@ import (
 
 // FromDynamic returns a source that reads through dynamic clients, including
 // client-go's fake one. It decodes and encodes each object once more than
-// [FromREST]; use FromREST for speed. clients must not block.
+// [FromREST]; use FromREST for speed. clients must not block; FromDynamic panics
+// if it is nil.
 //
 // client-go's fakes keep no resourceVersions and no history, and report this by
 // not supporting streamed lists. For such a client the source counts the

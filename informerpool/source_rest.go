@@ -56,6 +56,7 @@ type Endpoint struct {
 // FromREST returns a source that reads raw frames over HTTP. connect returns
 // the endpoint of a cluster. It blocks while the cluster cannot be contacted,
 // and must otherwise return at once, since it is called for every request.
+// FromREST panics if it is nil.
 func FromREST(connect func(ctx context.Context, cluster types.NamespacedName) (Endpoint, error)) Source {
 	if connect == nil {
 		panic("informerpool: FromREST: connect is required")

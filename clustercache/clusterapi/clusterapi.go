@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Options configure a [ClusterCache]. The zero value works.
@@ -52,8 +53,12 @@ var _ capi.ClusterCache = (*ClusterCache)(nil)
 
 // New returns Cluster API's interface to a ClusterCache, which has to be
 // started separately and decides which clusters there are. It does no I/O. The
-// error is [clustercache.ErrClosed].
+// error is [clustercache.ErrClosed], or a [*clustercache.OptionError] if cc is
+// nil.
 func New(cc *clustercache.ClusterCache, o Options) (*ClusterCache, error) {
+	if cc == nil {
+		return nil, &clustercache.OptionError{Field: "cc", Err: errRequired}
+	}
 	c := &ClusterCache{cc: cc, hub: o.Hub}
 	c.mu.watches = map[client.ObjectKey]*watches{}
 	c.clusters = multicluster.New(cc, multicluster.Options{
@@ -91,7 +96,7 @@ type NotConnectedError struct {
 
 // Error names the operation, the cluster and the cause.
 func (e *NotConnectedError) Error() string {
-	return fmt.Sprintf("%s of cluster %s: %v: %v", e.Op, e.Cluster, capi.ErrClusterNotConnected, e.Err)
+	return fmt.Sprintf("%s of cluster %s: %v: %v", e.Op, clustername.Of(e.Cluster), capi.ErrClusterNotConnected, e.Err)
 }
 
 // Unwrap returns the errors of both packages and the cause.

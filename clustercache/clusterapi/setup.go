@@ -59,6 +59,9 @@ func SetupWithManager(
 	ctx context.Context, mgr manager.Manager, options capi.Options, controllerOptions controller.Options,
 	change ...func(*Settings),
 ) (*ClusterCache, error) {
+	if mgr == nil {
+		return nil, &clustercache.OptionError{Field: "mgr", Err: errRequired}
+	}
 	cached, err := newCached(mgr.GetScheme(), options.Cache)
 	if err != nil {
 		return nil, err

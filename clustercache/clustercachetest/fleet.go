@@ -83,7 +83,8 @@ type Fleet struct {
 	cache    *clustercache.ClusterCache
 }
 
-// New returns a fleet without clusters, which ends with the test.
+// New returns a fleet without clusters, which ends with the test. It panics if t
+// is nil.
 func New(t testing.TB, o Options) *Fleet {
 	if t == nil {
 		panic("clustercachetest: New: t is required")

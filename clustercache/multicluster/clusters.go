@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // DefaultSyncTimeout is the default of Options.SyncTimeout.
@@ -61,7 +62,7 @@ type Clusters struct {
 
 // New returns the clusters of a ClusterCache. The ClusterCache has to be
 // started separately, for example by adding it to the manager. New does no I/O
-// and starts nothing.
+// and starts nothing. It panics if cc is nil.
 func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 	if cc == nil {
 		panic("multicluster: New: cc is required")
@@ -119,7 +120,7 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	err := s.cc.Protect("Options.ClusterOptions", func() (err error) {
 		fresh, err = newRemote(s, key)
 		return err
-	}, "cluster", key.String())
+	}, "cluster", clustername.Of(key))
 	if err != nil {
 		return nil, err
 	}

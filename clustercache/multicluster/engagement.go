@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // The wait between two attempts to engage a cluster starts at engageBackoff and
@@ -74,14 +75,14 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N, token int64) {
 		return
 	}
 	if holder, taken := e.names[name]; taken && holder != key {
-		e.s.options.Logger.Error(nil, "Cluster has the name of another and is not engaged", "cluster", key.String(),
+		e.s.options.Logger.Error(nil, "Cluster has the name of another and is not engaged", "cluster", clustername.Of(key),
 			"name", string(name))
 		return
 	}
 	r, err := e.s.remote(key)
 	if err != nil {
 		if !isUnknown(err) {
-			e.s.options.Logger.Error(err, "Cluster cannot be engaged", "cluster", key.String())
+			e.s.options.Logger.Error(err, "Cluster cannot be engaged", "cluster", clustername.Of(key))
 		}
 		return // if it was removed meanwhile, that is the next event
 	}
@@ -149,7 +150,7 @@ func (e *engagements[N]) reap() {
 // run calls engage until that succeeds, and then keeps the cluster started.
 func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, r *remote) {
 	for wait := engageBackoff; ctx.Err() == nil; wait = min(2*wait, engageBackoffMax) {
-		err := e.s.cc.Protect("Aware.Engage", func() error { return e.engage(ctx, name, r) }, "cluster", key.String())
+		err := e.s.cc.Protect("Aware.Engage", func() error { return e.engage(ctx, name, r) }, "cluster", clustername.Of(key))
 		if err == nil {
 			_ = r.Start(ctx) // until ctx ends, which is no error
 			return
@@ -157,7 +158,7 @@ func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, 
 		if ctx.Err() != nil {
 			return
 		}
-		e.s.options.Logger.Error(err, "Cluster could not be engaged; trying again", "cluster", key.String())
+		e.s.options.Logger.Error(err, "Cluster could not be engaged; trying again", "cluster", clustername.Of(key))
 		sleep(ctx, wait-rand.N(wait/2))
 	}
 }

@@ -13,7 +13,7 @@ import (
 // ManagerFor returns a view of a manager for controllers of a remote cluster: a
 // builder given this view makes them watch, read and write cl, and registers
 // them with mgr, which runs them and elects their leader. Of mgr's own cluster,
-// only leader election and webhooks are visible.
+// only leader election and webhooks are visible. It panics if mgr or cl is nil.
 func ManagerFor(mgr manager.Manager, cl cluster.Cluster) manager.Manager {
 	if mgr == nil || cl == nil {
 		panic("multicluster: ManagerFor: mgr and cl are required")

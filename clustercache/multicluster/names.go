@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Names translate between clusters and their names outside the ClusterCache.
@@ -48,13 +50,13 @@ func (e *NameError) Error() string {
 	switch {
 	case e.Back != "":
 		return fmt.Sprintf("the name %q leads to cluster %q, which Names.Name calls %q",
-			e.Name, e.Cluster.String(), e.Back)
+			e.Name, clustername.Of(e.Cluster), e.Back)
 	case e.Found != client.ObjectKey{}:
 		return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for cluster %q",
-			e.Cluster.String(), e.Name, e.Found.String())
+			clustername.Of(e.Cluster), e.Name, clustername.Of(e.Found))
 	}
 
-	return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for none", e.Cluster.String(), e.Name)
+	return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for none", clustername.Of(e.Cluster), e.Name)
 }
 
 func (n Names) withDefaults() Names {

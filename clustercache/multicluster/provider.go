@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Aware receives clusters: it is the Aware of multicluster-runtime, whose type
@@ -49,7 +50,7 @@ type Provider[N ~string, A Aware[N]] struct {
 
 // NewProvider returns a provider. It does no I/O and starts nothing. The hub
 // itself, the zero key, is never engaged: the manager already has it as its
-// local cluster.
+// local cluster. It panics if s is nil.
 func NewProvider[N ~string, A Aware[N]](s *Clusters, o ProviderOptions) *Provider[N, A] {
 	if s == nil {
 		panic("multicluster: NewProvider: s is required, which New returns")
@@ -69,14 +70,14 @@ func (p *Provider[N, A]) name(key client.ObjectKey) (N, bool) {
 	err := p.s.cc.Protect("ProviderOptions.Clusters", func() error {
 		selected = p.o.Clusters == nil || p.o.Clusters(key)
 		return nil
-	}, "cluster", key.String())
+	}, "cluster", clustername.Of(key))
 	if err != nil || !selected {
 		return "", false
 	}
 	err = p.s.cc.Protect("Names.Name", func() error {
 		name = N(p.o.Names.Name(key))
 		return nil
-	}, "cluster", key.String())
+	}, "cluster", clustername.Of(key))
 
 	return name, err == nil && name != ""
 }
@@ -240,13 +241,13 @@ func ownership(cc *clustercache.ClusterCache, key client.ObjectKey) (token int64
 // not return the engaged cluster; that is logged once.
 func (p *Provider[N, A]) callable(key client.ObjectKey, name N, misnamed map[client.ObjectKey]struct{}) bool {
 	err := p.s.cc.Protect("Names.Key", func() error { return p.o.Names.check(key, string(name)) },
-		"cluster", key.String())
+		"cluster", clustername.Of(key))
 	if err == nil {
 		return true
 	}
 	if _, logged := misnamed[key]; !logged {
 		misnamed[key] = struct{}{}
-		p.s.options.Logger.Error(err, "Cluster is not engaged", "cluster", key.String(), "name", string(name))
+		p.s.options.Logger.Error(err, "Cluster is not engaged", "cluster", clustername.Of(key), "name", string(name))
 	}
 	return false
 }

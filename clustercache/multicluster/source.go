@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // MapFunc returns the requests to reconcile because of an object of a cluster.
@@ -33,7 +34,7 @@ type Source[N ~string, R comparable] struct {
 
 // NewSource returns a source of the objects that selection selects; each source
 // of a cluster holds a watch of the kinds there, regardless of selection.Watch.
-// It does no I/O and starts nothing.
+// It does no I/O and starts nothing. It panics if cc or mapping is nil.
 func NewSource[N ~string, R comparable](
 	cc *clustercache.ClusterCache, selection clustercache.ObjectSelection, mapping MapFunc[N, R], names Names,
 ) *Source[N, R] {
@@ -63,7 +64,7 @@ func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource
 		err = s.cc.Protect("ObjectSelection.Clusters", func() error {
 			ok = s.selection.Clusters(key)
 			return nil
-		}, "cluster", key.String())
+		}, "cluster", clustername.Of(key))
 	}
 
 	if err != nil || !ok {

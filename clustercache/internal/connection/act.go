@@ -88,9 +88,14 @@ func (c *Connection) announce(before phase.State) {
 	if s.Reason != "" {
 		keys = append(keys, "reason", s.Reason)
 	}
-	if s.Err != nil {
-		keys = append(keys, "error", clustername.Omit(c.name, s.Err))
+	const line = "Cluster changed phase"
+	switch {
+	case s.Err == nil:
+		c.cfg.Log.Info(line, keys...)
+	case s.Reason == ReasonBadAccess || s.Reason == ReasonRefused: // a person has to change the Secret or the options
+		c.cfg.Log.Error(errors.New(clustername.Omit(c.name, s.Err)), line, keys...)
+	default:
+		c.cfg.Log.Info(line, append(keys, "error", clustername.Omit(c.name, s.Err))...)
 	}
-	c.cfg.Log.Info("Cluster changed phase", keys...)
 	c.hooks.PhaseChanged(before.Connected == s.Connected)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
@@ -218,7 +219,7 @@ func (k *Keeper) DropCluster(cluster types.NamespacedName, why error) {
 
 	if n > 0 {
 		k.metrics.dropped.WithLabelValues(reason(why)).Add(float64(n))
-		k.log.Info("Kept states are dropped", "cluster", cluster.String(), "states", n, "reason", why.Error())
+		k.log.Info("Kept states are dropped", "cluster", clustername.Of(cluster), "states", n, "reason", why.Error())
 	}
 	k.wake()
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 )
 
@@ -113,16 +114,19 @@ func (s *Set) fail(w *Want, err error) (changed bool) {
 	return changed
 }
 
-// bind sets the lease of a want.
+// bind sets the lease of a want. Why it cannot is logged as an error: it does
+// not change by itself.
 func (s *Set) bind(w *Want, m restmap.Mapping) {
-	if err := s.watchable(w, m); err != nil {
-		s.fail(w, err)
-		return
-	}
 	key := s.key(w, m)
-	lease, err := s.config.Pool.Acquire(s.config.Context, key)
+	err := s.watchable(w, m)
+	var lease *informerpool.Lease
+	if err == nil {
+		lease, err = s.config.Pool.Acquire(s.config.Context, key)
+	}
 	if err != nil {
-		s.fail(w, err)
+		if s.fail(w, err) && s.config.Context.Err() == nil {
+			s.config.Logger.Error(err, "Kind is not watched", "cluster", s.config.Name, "kind", KindName(w.GVK))
+		}
 		return
 	}
 	s.config.AddIndexes(lease, w.GVK)

@@ -35,6 +35,8 @@ const fill = 0.9
 // again: it was damaged while it was open.
 var ErrBroken = errors.New("file is damaged")
 
+var errNoPath = errors.New("the path of the file is required")
+
 // Error is an error of a file.
 type Error struct {
 	// Path is the path of the file.
@@ -84,6 +86,9 @@ func Open(path string, o Options) (*Store, error) {
 			Op:   "open",
 			Err:  err,
 		}
+	}
+	if path == "" {
+		return fail(errNoPath)
 	}
 	if o.MaxFileBytes == 0 {
 		o.MaxFileBytes = DefaultMaxFileBytes
