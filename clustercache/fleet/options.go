@@ -18,7 +18,8 @@ import (
 
 // Options select the clusters of a read, and say how it proceeds. They are an
 // option of [List] and [ByCluster], beside those that select objects. The zero
-// value selects every cluster. A pointer to Options is the same option.
+// value selects every cluster. A pointer to Options is the same option. A
+// second Options is an error.
 type Options struct {
 	// Clusters are the clusters to read, known or not. Nil means every cluster
 	// that the ClusterCache knows when the iteration begins, and every one that
@@ -71,6 +72,7 @@ var (
 		"Engage clusters, or name them in Options.Clusters")
 
 	errNoKind   = errors.New("required")
+	errTwice    = errors.New("given twice, and only one set can count")
 	errNegative = errors.New("must not be negative")
 	errPaged    = errors.New("a read of many clusters has no pages; leave the loop instead")
 	errOfOne    = errors.New("concerns a single cluster; an Answer has its own Origin")
@@ -80,16 +82,19 @@ var (
 func newRead(cc *clustercache.ClusterCache, kind client.Object, opts []client.ListOption) (*read, error) {
 	r := &read{cc: cc, kind: kind, total: &Total{}}
 	asked := client.ListOptions{}
+	given := 0
 	for _, opt := range opts {
 		switch own := opt.(type) {
 		case nil:
 		case Options:
 			r.options = own
+			given++
 		case *Options:
 			if own == nil {
 				return nil, &clustercache.OptionError{Field: "Options", Err: errNoKind}
 			}
 			r.options = *own
+			given++
 		case *Total:
 			r.total = own
 		case *clustercache.Origin:
@@ -108,6 +113,8 @@ func newRead(cc *clustercache.ClusterCache, kind client.Object, opts []client.Li
 	switch v := reflect.ValueOf(kind); {
 	case !v.IsValid() || v.Kind() != reflect.Pointer || v.IsNil():
 		return nil, &clustercache.OptionError{Field: "Kind", Err: errNoKind}
+	case given > 1:
+		return nil, &clustercache.OptionError{Field: "Options", Err: errTwice}
 	case asked.Limit != 0 || asked.Continue != "":
 		return nil, &clustercache.OptionError{Field: "Limit", Err: errPaged}
 	case r.options.Concurrency < 0:

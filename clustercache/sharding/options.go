@@ -89,6 +89,9 @@ func (o *Options) complete() error {
 		{"Identity", o.Identity, validation.IsDNS1123Subdomain},
 		{"Identity", o.memberName(), validation.IsDNS1123Subdomain},
 	} {
+		if check.value == "" && check.field != "Identity" {
+			return &OptionError{Field: check.field, Err: errors.New("required")}
+		}
 		if problems := check.validate(check.value); len(problems) > 0 {
 			return &OptionError{Field: check.field, Err: errors.New(strings.Join(problems, "; "))}
 		}
