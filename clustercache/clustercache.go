@@ -306,6 +306,7 @@ func (cc *ClusterCache) discover() {
 			last, asOf = keys, began
 			cc.tenure.SetClusters(keys)
 			cc.discovery.set(keys)
+			cc.discovery.failure.Store(nil)
 			cc.compare(keys, began)
 			if !cc.discovery.listed.Swap(true) {
 				cc.declared.listedClusters()
@@ -314,7 +315,10 @@ func (cc *ClusterCache) discover() {
 				wait = cc.options.ResolveInterval
 			}
 		case cc.ctx.Err() == nil:
-			cc.log.Error(err, "Clusters cannot be listed")
+			failure := err.Error()
+			if before := cc.discovery.failure.Swap(&failure); before == nil || *before != failure {
+				cc.log.Error(err, "Clusters cannot be listed")
+			}
 		}
 
 		var due <-chan time.Time

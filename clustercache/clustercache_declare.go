@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/gc"
-	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // Declare replaces the set of targets that an owner needs. Call it on every run
@@ -40,9 +39,13 @@ import (
 // again. A kind that the cluster does not serve, or does not permit the client
 // to list, is not such a failure: the informer keeps trying, and Declared
 // reports the problem. If ctx ends while the call waits for its turn, nothing
-// is released. Other errors are [ErrClosed], that of ctx, and gc.ErrDropped if
-// the owner was dropped meanwhile.
+// is released. Other errors are [ErrClosed], that of ctx, gc.ErrDropped if the
+// owner was dropped meanwhile, and an [*OptionError] for an owner without a
+// kind, a version or a name, of which nothing takes effect.
 func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Target) (Declaration, error) {
+	if err := owner.check(); err != nil {
+		return Declaration{}, err
+	}
 	d := cc.declared
 	uses := make([]need, 0, len(targets))
 	var bad []error
@@ -214,12 +217,8 @@ func (cc *ClusterCache) need(owner Owner, i int, t Target) (need, error) {
 			return n, nil
 		}
 	}
-	if k, ok := errors.AsType[*informerpool.KeyError](err); ok {
-		err = k.Err
-		switch k.Field {
-		case "Namespace", "LabelSelector", "FieldSelector":
-			field = k.Field
-		}
+	if o, ok := errors.AsType[*OptionError](err); ok {
+		field, err = o.Field, o.Err
 	}
 
 	return need{}, &TargetError{

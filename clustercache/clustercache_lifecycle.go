@@ -251,26 +251,36 @@ func (cc *ClusterCache) used() {
 func (cc *ClusterCache) noticeNoClusters() {
 	cc.timers.Set(timetable.NewTimer(func() {
 		if len(cc.all()) == 0 {
-			cc.log.Info("No cluster is known, " + cc.whyNoClusters())
+			why, keys := cc.whyNoClusters()
+			cc.log.Info("No cluster is known, "+why, keys...)
 		}
 	}), time.Now().Add(noticeAfter))
 }
 
-func (cc *ClusterCache) whyNoClusters() string {
+// whyNoClusters returns the rest of the sentence, and keys and values.
+func (cc *ClusterCache) whyNoClusters() (string, []any) {
 	const ask = "ask for some with Engage, Watch or Declare"
 	_, lists := resolver.AsLister(cc.options.Resolver)
 	switch {
 	case !lists:
-		return "and the resolver cannot list any: " + ask
+		return "and the resolver cannot list any: " + ask, nil
 	case !cc.options.Discover:
-		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask
+		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask, nil
 	case !cc.discovery.listed.Load():
-		return "and the resolver has not listed any yet"
+		if failure := cc.discovery.failure.Load(); failure != nil {
+			return "since the resolver cannot list them", []any{"error", *failure}
+		}
+		return "and the resolver has not listed any yet", nil
 	case cc.discovery.any():
-		return "since this replica owns none of those that the resolver lists: is Options.Sharding started?"
+		return "since this replica owns none of those that the resolver lists: is Options.Sharding started?", nil
 	}
 
-	return "and the resolver lists none: those that appear are taken up"
+	const none = "and the resolver lists none: those that appear are taken up"
+	if named, ok := cc.options.Resolver.(fmt.Stringer); ok {
+		return none, []any{"resolver", named.String()}
+	}
+
+	return none, nil
 }
 
 // protectedInUse wraps GC.InUse, so that its panics are counted and become

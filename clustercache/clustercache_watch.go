@@ -127,13 +127,29 @@ func (cc *ClusterCache) selection(obj client.Object, opts []client.ListOption) (
 	}
 	o := client.ListOptions{}
 	for _, opt := range opts {
+		if _, ofRead := opt.(readOption); ofRead {
+			return watchset.Selection{GVK: gvk}, &OptionError{Field: fmt.Sprintf("%T", opt), Err: errOfReads}
+		}
 		if opt != nil {
 			opt.ApplyToList(&o)
 		}
 	}
+	if o.Limit != 0 || o.Continue != "" {
+		return watchset.Selection{GVK: gvk}, &OptionError{Field: "Limit", Err: errNoPages}
+	}
 
-	return watchset.Select(gvk, &o)
+	id, err := watchset.Select(gvk, &o)
+	if invalid, ok := errors.AsType[*informerpool.KeyError](err); ok { // whose key names no resource yet
+		err = &OptionError{Field: invalid.Field, Err: invalid.Err}
+	}
+
+	return id, err
 }
+
+var (
+	errOfReads = errors.New("is an option of reads, and selects no objects to watch")
+	errNoPages = errors.New("a watch has no pages; it has all objects that it selects")
+)
 
 // informerFailed is called with the failed attempts of informers.
 func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
@@ -357,18 +373,18 @@ func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, er
 	}
 	var ids []watchset.Selection
 	add := func(field string, kind client.Object, options []client.ListOption) error {
-		if kind == nil {
-			return &OptionError{Field: field, Err: errors.New("required")}
-		}
 		id, err := cc.selection(kind, options)
-		if err == nil && !spec.Watch && !local(id.FieldSelector) {
-			err = &OptionError{
+		if err != nil {
+			return &OptionError{Field: field, Err: err}
+		}
+		if !spec.Watch && !local(id.FieldSelector) {
+			return &OptionError{
 				Field: field,
 				Err:   fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported),
 			}
 		}
 		ids = append(ids, id)
-		return err
+		return nil
 	}
 	for i, kind := range spec.Kinds {
 		if err := add(fmt.Sprintf("Kinds[%d]", i), kind, spec.Options); err != nil {

@@ -19,6 +19,7 @@ type discovery struct {
 	forgotten  forgotten
 	listed     atomic.Bool // the resolver has listed its clusters at least once
 	last       atomic.Pointer[map[client.ObjectKey]struct{}]
+	failure    atomic.Pointer[string] // of the last list, until one succeeds
 }
 
 // set records the last list of clusters.

@@ -104,7 +104,7 @@ func TestWhatIsReleasedIsForgotten(t *testing.T) {
 	cc, err := New(Options{Resolver: noAccess{}, GC: GC{Grace: -1}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, cc.stop(context.Background())) }()
-	owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
+	owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Name: "o"}}
 	for i := range 10 {
 		cluster := client.ObjectKey{Name: strconv.Itoa(i)}
 		_, err := cc.Declare(t.Context(), owner,
@@ -131,7 +131,7 @@ func TestNewSubscriberIsNotToldOfAForgottenCluster(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- cc.Start(ctx) }()
-		owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
+		owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Name: "o"}}
 		_, err = cc.Declare(t.Context(), owner,
 			Target{Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
 		require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestSweepNamesWhatASelectorReleased(t *testing.T) {
 			GVK:     schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
 		}
 	}
-	owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
+	owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Name: "o"}}
 	_, err = cc.Declare(t.Context(), owner, Target{Cluster: at("b").Cluster, Kind: Kind(at("b").GVK)})
 	require.NoError(t, err)
 	prod := need{WatchKey: at(""), many: true, clusters: "env=prod"}

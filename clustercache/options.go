@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -267,6 +268,12 @@ type Index struct {
 	Representation Representation
 }
 
+// sameField reports whether two indexes are of the same field and
+// representation.
+func (x Index) sameField(y Index) bool {
+	return x.GVK == y.GVK && x.Field == y.Field && x.Representation == y.Representation
+}
+
 // withDefaults returns the options with every zero value replaced, and one
 // error that joins all invalid fields.
 func (o Options) withDefaults() (Options, error) {
@@ -339,10 +346,26 @@ func (o Options) validate() error {
 		"ReadYourWrites": o.ReadYourWrites,
 	} {
 		check(d >= 0, field, "negative")
-		if field != "IdleTimeout" && field != "StaleAfter" { // in which any time is useful, and floods nobody
-			check(d <= 0 || d >= time.Millisecond, field,
-				"less than a millisecond: a number without a unit counts nanoseconds")
-		}
+	}
+	for field, d := range map[string]time.Duration{
+		"IdleTimeout":     o.IdleTimeout,
+		"StaleAfter":      o.StaleAfter,
+		"ProbeInterval":   o.ProbeInterval,
+		"ProbeTimeout":    o.ProbeTimeout,
+		"MaxBackoff":      o.MaxBackoff,
+		"RetryInterval":   o.RetryInterval,
+		"ResolveInterval": o.ResolveInterval,
+		"Grace":           o.Grace,
+		"RequestTimeout":  o.RequestTimeout,
+		"SilentAfter":     o.SilentAfter,
+		"ReadYourWrites":  o.ReadYourWrites,
+		"GC.Grace":        o.GC.Grace,
+		"GC.MinInterval":  o.GC.MinInterval,
+		"GC.MaxInterval":  o.GC.MaxInterval,
+		"GC.Timeout":      o.GC.Timeout,
+	} {
+		check(d <= 0 || d >= time.Millisecond, field,
+			"less than a millisecond: a number without a unit counts nanoseconds")
 	}
 
 	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")
@@ -365,6 +388,8 @@ func (o Options) validate() error {
 	validatePersist(o.Persist, check)
 	for i, x := range o.Indexes {
 		errs = append(errs, x.validate(fmt.Sprintf("Indexes[%d]", i))...)
+		check(!slices.ContainsFunc(o.Indexes[:i], func(y Index) bool { return y.sameField(x) }),
+			fmt.Sprintf("Indexes[%d]", i), "the field has an index already")
 	}
 
 	return errors.Join(errs...)

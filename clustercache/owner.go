@@ -24,10 +24,21 @@ import (
 // Owner identifies what needs a declaration: usually the object that a
 // controller reconciles. It is comparable.
 type Owner struct {
-	// GVK is the kind of the object.
+	// GVK is the kind of the object. Kind and Version are required.
 	GVK schema.GroupVersionKind
-	// ObjectKey is the object's namespace and name.
+	// ObjectKey is the object's namespace and name. The name is required.
 	client.ObjectKey
+}
+
+// check returns an error that names what the owner lacks.
+func (o Owner) check() error {
+	switch {
+	case o.GVK.Kind == "" || o.GVK.Version == "":
+		return &OptionError{Field: "owner.GVK", Err: errOwnerKind}
+	case o.Name == "":
+		return &OptionError{Field: "owner.Name", Err: errNilCallback}
+	}
+	return nil
 }
 
 // OwnerOf returns the owner that stands for an object. scheme maps typed
@@ -122,6 +133,7 @@ func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 }
 
 var (
+	errOwnerKind = errors.New("kind and version are required; OwnerOf has those of an object")
 	errNoKind    = errors.New("kind and version are needed to look for it")
 	errNilObject = errors.New("obj is nil: an object that names the kind is required")
 )

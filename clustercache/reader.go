@@ -47,6 +47,12 @@ var _ client.Reader = (*reader)(nil)
 // errLive indicates that the API server has to be queried.
 var errLive = errors.New("ask the API server")
 
+var (
+	errReadIntoNil = errors.New("the object or list to read into is nil")
+	errNoName      = errors.New("the name of the object is empty")
+	errNoNamespace = errors.New("the namespace of the object is empty, and the kind is in namespaces")
+)
+
 // Get implements client.Reader.
 func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	o := readOptions{mode: r.mode}
@@ -56,8 +62,13 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 		}
 	}
 	gvk, err := apiutil.GVKForObject(obj, r.cc.options.Scheme)
-	if err != nil {
+	switch {
+	case err != nil && isNil(obj):
+		return r.fail(gvk, "get", errReadIntoNil)
+	case err != nil:
 		return r.fail(gvk, "get", err)
+	case key.Name == "":
+		return r.fail(gvk, "get", errNoName)
 	}
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
@@ -93,7 +104,10 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o, lo := r.listOptions(opts)
 	gvk, err := apiutil.GVKForObject(list, r.cc.options.Scheme)
-	if err != nil {
+	switch {
+	case err != nil && isNil(list):
+		return r.fail(gvk, "list", errReadIntoNil)
+	case err != nil:
 		return r.fail(gvk, "list", err)
 	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
@@ -115,10 +129,19 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 				o.written.Listed(list.GetResourceVersion())
 			}
 		}
-		return r.fail(gvk, "list", err)
+		return r.fail(gvk, "list", unindexed(err, &lo))
 	}
 
 	return r.fail(gvk, "list", err)
+}
+
+// unindexed adds what to do to the API server's answer that it does not know the
+// field that a list selects by.
+func unindexed(err error, lo *client.ListOptions) error {
+	if !apierrors.IsBadRequest(err) || lo.FieldSelector == nil || !strings.Contains(err.Error(), "field label not supported") {
+		return err
+	}
+	return fmt.Errorf("%w: add an index of the field (Options.Indexes) and watch the kind", err)
 }
 
 // nameKind sets the type meta that client-go omits from typed objects, as
@@ -332,6 +355,9 @@ func (c *cluster) lookUp(
 		if why := c.usable(o, candidate.Want); why != nil {
 			err = why
 			continue
+		}
+		if key.Namespace == "" && candidate.Namespaced() {
+			return nil, errNoNamespace // as the API server's client says
 		}
 		namespace := candidate.In(key.Namespace)
 		object, found := candidate.Lease().Get(namespace, key.Name)

@@ -27,10 +27,9 @@ import (
 // With Options.LeaderOnly, the manager runs the cache only while it leads.
 //
 // Without a GC.InUse, owners are looked up in the manager's own cluster, with
-// one small request to the API server each, as [OwnerExists] does. Owners
-// without a kind or a name are kept, and so are those of kinds that the
-// operator may not read, or that the cluster does not serve. If owners are not
-// objects of that cluster, set GC.InUse.
+// one small request to the API server each, as [OwnerExists] does. Owners of
+// kinds that the operator may not read, or that the cluster does not serve, are
+// kept. If owners are not objects of that cluster, set GC.InUse.
 func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	if mgr == nil {
 		return nil, &OptionError{Field: "mgr", Err: errNilCallback}
@@ -87,9 +86,6 @@ func newHubOwners(hub func() client.Reader, log logr.Logger) *hubOwners {
 }
 
 func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
-	if owner.GVK.Kind == "" || owner.GVK.Version == "" || owner.Name == "" {
-		return true, nil // not an object
-	}
 	exists, err := OwnerExists(h.hub())(ctx, owner)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,14 +29,17 @@ import (
 //	             |
 //	           Stop, end of the ClusterCache
 type Subscription struct {
+	cc       *ClusterCache
+	kind     string // of the events, for the log
 	delivery delivery
 	touched  atomic.Bool // by Start or Stop
+	stopped  atomic.Bool
 }
 
 // newSubscription returns a subscription, and logs if it is not started soon:
 // it delivers nothing, and holds nothing that would show that.
 func newSubscription(cc *ClusterCache, kind string, d delivery) *Subscription {
-	s := &Subscription{delivery: d}
+	s := &Subscription{cc: cc, kind: kind, delivery: d}
 	cc.timers.Set(timetable.NewTimer(func() {
 		if !s.touched.Load() {
 			cc.log.Info("A subscription delivers nothing: call its Start", "events", kind)
@@ -63,11 +66,15 @@ var (
 	errNotPositive = errors.New("not positive")
 )
 
-// Start begins the delivery; a subscription that waits for it for some seconds
-// is logged. Starting a subscription again, or after Stop, has
-// no effect.
+// Start begins the delivery. Starting a subscription again has no effect, and
+// neither has a start after Stop, which is logged; so is a subscription that
+// waits for its start for some seconds.
 func (s *Subscription) Start() {
 	s.touched.Store(true)
+	if s.stopped.Load() && s.cc.ctx.Err() == nil {
+		s.cc.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting it again",
+			"events", s.kind)
+	}
 	s.delivery.start()
 }
 
@@ -75,6 +82,7 @@ func (s *Subscription) Start() {
 // asked for. A call of the handler that has begun continues. It is idempotent.
 func (s *Subscription) Stop() {
 	s.touched.Store(true)
+	s.stopped.Store(true)
 	s.delivery.stop()
 }
 

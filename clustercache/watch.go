@@ -46,7 +46,7 @@ type Watch struct {
 }
 
 // isNil reports whether there is no object; a typed nil pointer counts as none.
-func isNil(obj client.Object) bool {
+func isNil(obj any) bool {
 	v := reflect.ValueOf(obj)
 	return !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil())
 }

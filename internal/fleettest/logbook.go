@@ -4,6 +4,7 @@
 package fleettest
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -26,13 +27,13 @@ func (b *Logbook) Logger() logr.Logger {
 	}, funcr.Options{})
 }
 
-// Count returns how many lines contain a text.
-func (b *Logbook) Count(text string) int {
+// Count returns how many lines contain all of the texts.
+func (b *Logbook) Count(texts ...string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := 0
 	for _, line := range b.Lines {
-		if strings.Contains(line, text) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			n++
 		}
 	}

@@ -361,7 +361,7 @@ func TestUsageShowsWhoUsesWhat(t *testing.T) {
 
 func TestUnusableGCOptionsAreNamed(t *testing.T) {
 	for field, o := range map[string]clustercache.GC{
-		"GC.MinInterval": {MinInterval: -1}, "GC.MaxInterval": {MinInterval: 2, MaxInterval: 1},
+		"GC.MinInterval": {MinInterval: -1}, "GC.MaxInterval": {MinInterval: 2 * time.Second, MaxInterval: time.Second},
 		"GC.Timeout":     {Timeout: -1},
 		"GC.Concurrency": {Concurrency: -1}, "GC.Rate": {Rate: math.NaN()},
 	} {

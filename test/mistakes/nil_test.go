@@ -31,6 +31,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/clustercache/persist/bolt"
 	"github.com/fleetcache/fleetcache/clustercache/remote"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/capi"
@@ -64,6 +65,8 @@ var functions = map[string]struct {
 	"clustercache.OwnerOf":          {clustercache.OwnerOf, refuses},
 	"clustercache.ReasonOf":         {clustercache.ReasonOf, accepts},
 	"clustercache.SetupWithManager": {clustercache.SetupWithManager, refuses},
+
+	"bolt.Open": {bolt.Open, refuses},
 
 	"clustercachetest.IsInterrupted": {clustercachetest.IsInterrupted, accepts},
 	"clustercachetest.New":           {clustercachetest.New, refuses},
@@ -158,6 +161,7 @@ var functions = map[string]struct {
 var publicPackages = []string{
 	"clustercache", "clustercache/clustercachetest", "clustercache/conditions", "clustercache/controller",
 	"clustercache/fleet", "clustercache/multicluster", "clustercache/ownership", "clustercache/persist",
+	"clustercache/persist/bolt",
 	"clustercache/remote", "clustercache/resolver", "clustercache/resolver/capi", "clustercache/resolver/inventory",
 	"clustercache/resolver/settable", "clustercache/sharding", "clustercache/watchset", "gc", "informerpool",
 }

@@ -53,6 +53,11 @@ func TestHazardDurationWithoutAUnit(t *testing.T) {
 		func(o *clustercache.Options) { o.ProbeInterval = 10 },
 		func(o *clustercache.Options) { o.ProbeTimeout = 5 },
 		func(o *clustercache.Options) { o.RequestTimeout = 30 },
+		func(o *clustercache.Options) { o.StaleAfter = 180 },
+		func(o *clustercache.Options) { o.IdleTimeout = 600 },
+		func(o *clustercache.Options) { o.ResolveInterval = 60 },
+		func(o *clustercache.Options) { o.Grace = 30 },
+		func(o *clustercache.Options) { o.GC.Grace = 30 },
 		func(o *clustercache.Options) { o.RetryInterval = 10 },
 		func(o *clustercache.Options) { o.MaxBackoff = 180 },
 	} {
@@ -62,7 +67,8 @@ func TestHazardDurationWithoutAUnit(t *testing.T) {
 		require.ErrorContains(t, err, "nanoseconds")
 	}
 
-	o := clustercache.Options{Resolver: fleettest.NewDirectory(), StaleAfter: 1, IdleTimeout: 1}
+	o := clustercache.Options{Resolver: fleettest.NewDirectory(), StaleAfter: time.Millisecond,
+		IdleTimeout: time.Millisecond}
 	_, err := clustercache.New(o)
 	require.NoError(t, err, "no watch is trusted, and nothing is kept: a choice that floods nobody")
 }
