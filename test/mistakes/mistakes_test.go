@@ -181,6 +181,18 @@ func TestReleaseIsNoInterruption(t *testing.T) {
 	})
 }
 
+// TestReadOfWhatCannotBeWatchedIsNoMistake: the API server answers it.
+func TestReadOfWhatCannotBeWatchedIsNoMistake(t *testing.T) {
+	book := &fleettest.Logbook{}
+	withBeginner(t, book, func(b *beginner) {
+		for range 2 {
+			_ = b.cc.Reader(key).Get(b.Context(), fleettest.Key("x"), kindOf("Binding"), clustercache.AutoWatch)
+			time.Sleep(patience)
+		}
+		require.Zero(b, book.Count("Kind is not watched"), book.Lines)
+	})
+}
+
 // TestRefusalIsAnErrorOnceForEachChange has a watch refused, and then permitted
 // and refused again.
 func TestRefusalIsAnErrorOnceForEachChange(t *testing.T) {

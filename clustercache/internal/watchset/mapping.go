@@ -114,8 +114,8 @@ func (s *Set) fail(w *Want, err error) (changed bool) {
 	return changed
 }
 
-// bind sets the lease of a want. Why it cannot is logged as an error: it does
-// not change by itself.
+// bind sets the lease of a want. Why it cannot is logged as an error, since it
+// does not change by itself, unless only reads want it, which need none.
 func (s *Set) bind(w *Want, m restmap.Mapping) {
 	key := s.key(w, m)
 	err := s.watchable(w, m)
@@ -124,7 +124,7 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 		lease, err = s.config.Pool.Acquire(s.config.Context, key)
 	}
 	if err != nil {
-		if s.fail(w, err) && s.config.Context.Err() == nil {
+		if s.fail(w, err) && s.config.Context.Err() == nil && !s.ofReads(w) {
 			s.config.Logger.Error(err, "Kind is not watched", "cluster", s.config.Name, "kind", KindName(w.GVK))
 		}
 		return

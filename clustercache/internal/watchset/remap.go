@@ -213,12 +213,18 @@ var ErrNotWatchable = errors.New("kind cannot be watched")
 
 // watchable returns why a want gets no informer, or nil.
 func (s *Set) watchable(w *Want, m restmap.Mapping) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m.Can(restmap.List|restmap.Watch) || m.Can(restmap.List) && (!w.auto || w.refs != 1) {
+	if m.Can(restmap.List|restmap.Watch) || m.Can(restmap.List) && !s.ofReads(w) {
 		return nil
 	}
 	return ErrNotWatchable
+}
+
+// ofReads reports whether nothing but reads in mode AutoWatch wants a want: the
+// API server answers them, too.
+func (s *Set) ofReads(w *Want) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return w.auto && w.refs == 1
 }
 
 // Polled reports whether the kind can only be listed, by discovery or by what
