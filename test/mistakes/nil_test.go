@@ -85,6 +85,7 @@ var functions = map[string]struct {
 	"controller.EnqueueCluster":         {controller.EnqueueCluster, accepts},
 	"controller.EnqueueClusterOf":       {controller.EnqueueClusterOf, accepts},
 	"controller.EnqueueDeclarer":        {controller.EnqueueDeclarer, refuses},
+	"controller.EnqueueFromMapFunc":     {controller.EnqueueFromMapFunc, refuses},
 	"controller.EnqueueLabelled":        {controller.EnqueueLabelled, refuses},
 	"controller.EnqueueObject":          {controller.EnqueueObject, accepts},
 	"controller.EnqueueOwner":           {controller.EnqueueOwner, refuses},
