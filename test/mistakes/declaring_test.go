@@ -4,8 +4,6 @@
 package mistakes
 
 import (
-	"context"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -75,12 +73,6 @@ var ofDeclaring = map[string]mistake{
 			Options: []client.ListOption{clustercache.MaxStaleness(1)},
 		}),
 	},
-	"target without a cluster": {says("v1 Pod in cluster hub", owner.String(), "cluster not found"), func(b *beginner) error {
-		require.NoError(b, declaring(owner, clustercache.Target{Kind: &corev1.Pod{}})(b))
-		ctx, cancel := context.WithTimeout(b.Context(), patience)
-		defer cancel()
-		return b.cc.WaitForSync(ctx, owner)
-	}},
 }
 
 // building builds a controller of a Builder that a function spoils.

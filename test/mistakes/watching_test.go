@@ -108,6 +108,10 @@ var ofWatching = map[string]mistake{
 			return err
 		},
 	},
+	"watch without a cluster": {says("hub", "ClusterNotFound"), func(b *beginner) error {
+		_, err := b.cc.Watch(b.Context(), client.ObjectKey{}, &corev1.Pod{})
+		return err
+	}},
 	"wait without a deadline for a cluster that never comes": {
 		says("Disconnected", "fleet/a", "connection refused"),
 		func(b *beginner) error {
