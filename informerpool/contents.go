@@ -110,7 +110,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 // touchLocked records a change that a stream brought. The store and the version
 // it has reached change in one step, so that an audit finds them in agreement.
 func (i *informer) touchLocked(o *Object) {
-	i.mu.rv = ordering.Further(i.mu.rv, o.GetResourceVersion())
+	i.mu.rv = ordering.Moved(i.mu.rv, o.GetResourceVersion())
 	i.mu.touched.Note(o)
 }
 

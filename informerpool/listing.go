@@ -144,7 +144,7 @@ func (l *listing) take(o *Object) error {
 	case ordering.SameState(old, o):
 		l.seen[old] = struct{}{}
 		return nil
-	case !r.at.replace && goesBack(old, o):
+	case !r.at.replace && goesBack(old, o, ordering.Opaque(r.at.reach)):
 		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s",
 			r.informer.key, store.NameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
 	}
@@ -231,10 +231,11 @@ func (l *listing) contradict(proof error) {
 }
 
 // goesBack reports whether a listed object cannot follow the cached one of its
-// name in one history: it is older, or it is another object and no newer.
-func goesBack(cached, listed *Object) bool {
-	if ordering.Older(listed, cached) {
-		return true
+// name in one history: it is older, or it is another object and no newer. If
+// the versions of lists are opaque, those of two objects cannot be compared.
+func goesBack(cached, listed *Object, opaque bool) bool {
+	if listed.GetUID() == cached.GetUID() {
+		return ordering.Older(listed, cached)
 	}
-	return listed.GetUID() != cached.GetUID() && listed.GetResourceVersion() == cached.GetResourceVersion()
+	return !opaque && (ordering.Older(listed, cached) || listed.GetResourceVersion() == cached.GetResourceVersion())
 }

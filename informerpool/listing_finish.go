@@ -152,7 +152,7 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 	}
 	contradicts := func(listed, shown *Object) bool {
 		return listed != nil && shown != nil && ordering.Older(listed, shown) &&
-			!ordering.Behind(rv, shown.GetResourceVersion())
+			ordering.Reaches(rv, shown.GetResourceVersion())
 	}
 	proof := func(listed, shown *Object) error {
 		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",

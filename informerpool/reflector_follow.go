@@ -67,7 +67,7 @@ func (r *reflector) applyNext(ctx context.Context, s *stream) error {
 		r.informer.put(o)
 	}
 
-	r.reached(o.GetResourceVersion())
+	r.reached(ordering.Moved(r.at.resume, o.GetResourceVersion()), ordering.Opaque(r.at.resume))
 
 	return nil
 }
@@ -91,7 +91,7 @@ func (r *reflector) applyBookmark(s *stream) error {
 		r.server.bookmarks = true
 		s.calm(false)
 	}
-	r.reached(it.ResourceVersion)
+	r.reached(it.ResourceVersion, false)
 
 	return nil
 }
@@ -145,12 +145,13 @@ func (r *reflector) bookmark(it *wire.Item) error {
 	return nil
 }
 
-// reached records how far the stream has come.
-func (r *reflector) reached(rv string) {
+// reached records how far the stream has come. on reports that it has gone on,
+// whatever the version.
+func (r *reflector) reached(rv string, on bool) {
 	if rv == "" {
 		return
 	}
-	further := r.at.advance(rv)
+	further := r.at.advance(rv) || on
 	if further {
 		r.followed()
 	}

@@ -49,9 +49,10 @@ func (e Expect) Check(it Item) error {
 // Limits of identities. Identities appear in every header, index, queue and
 // error of an object, so they must not be as large as objects may be.
 const (
-	// MaxVersion is the maximum length of a resourceVersion; those of etcd have
-	// 19 digits.
-	MaxVersion = 128
+	// MaxVersion is the maximum length of a resourceVersion. Those of etcd have
+	// 19 digits; proxies that show several clusters as one encode a version of
+	// each.
+	MaxVersion = 4 << 10
 	maxUID     = 256
 	// maxName is far above the 253 bytes allowed for most kinds, because only
 	// etcd limits the names of RBAC objects.

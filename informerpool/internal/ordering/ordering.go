@@ -38,6 +38,20 @@ func Further(reached, shown string) string {
 	return reached
 }
 
+// Opaque reports whether a version denotes a moment, and is no number. Those of
+// a server's lists are then of another kind than those of its objects, which it
+// may have from several other servers.
+func Opaque(rv string) bool { return !Versionless(rv) && !Ordered(rv) }
+
+// Moved returns the informer's position after a stream has shown an object of
+// that version.
+func Moved(reached, shown string) string {
+	if Opaque(reached) {
+		return reached // a bookmark moves it
+	}
+	return Further(reached, shown)
+}
+
 // Versionless reports whether a version denotes no moment. A watch from it
 // begins with all objects, in no order, and does not mark where they end.
 func Versionless(rv string) bool { return rv == "" || rv == "0" }
