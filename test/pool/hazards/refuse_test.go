@@ -138,7 +138,7 @@ func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 		"no uid":     pooltest.WidgetWith(`"namespace":"ns","name":"big","resourceVersion":"7"`),
 		"no version": pooltest.WidgetWith(`"namespace":"ns","name":"big","uid":"u"`),
 		"long version": pooltest.WidgetWith(`"namespace":"ns","name":"big","uid":"u",` +
-			`"resourceVersion":"` + strings.Repeat("1", 500) + `"`),
+			`"resourceVersion":"` + strings.Repeat("1", 5<<10) + `"`),
 		"labels that are a list": pooltest.WidgetWith(
 			`"labels":[],"namespace":"ns","name":"big","uid":"u","resourceVersion":"7"`),
 		"too large": big,
