@@ -207,14 +207,17 @@ func (w *Watch) read(ctx context.Context, lease *informerpool.Lease) error {
 	return nil
 }
 
-// pause waits until changed is closed, or for the end. why is what is waited
-// for.
+// pause waits until changed is closed, or for the end. why is what was missing
+// before; the error names what is missing at the end.
 func (w *Watch) pause(ctx context.Context, changed <-chan struct{}, why error) error {
 	select {
 	case <-changed:
 	case <-w.released:
 	case <-w.c.cc.ctx.Done():
 	case <-ctx.Done():
+		if now := w.c.unanswered(w.want); now != nil {
+			why = now
+		}
 		return endedAt(ctx, why)
 	}
 	return nil

@@ -4,6 +4,8 @@
 package mistakes
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +74,15 @@ var ofDeclaring = map[string]mistake{
 			Kind:    &corev1.Pod{},
 			Options: []client.ListOption{clustercache.MaxStaleness(1)},
 		}),
+	},
+	"wait for a target without a cluster": {
+		says("v1 Pod in cluster hub", owner.String(), "cluster not found"),
+		func(b *beginner) error {
+			require.NoError(b, declaring(owner, clustercache.Target{Kind: &corev1.Pod{}})(b))
+			ctx, cancel := context.WithTimeout(b.Context(), patience)
+			defer cancel()
+			return b.cc.WaitForSync(ctx, owner)
+		},
 	},
 }
 

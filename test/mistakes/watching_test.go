@@ -35,6 +35,17 @@ func watching(obj client.Object, opts ...client.ListOption) func(b *beginner) er
 	}
 }
 
+// waiting waits for Pods of a cluster, as long as a beginner does.
+func waiting(cluster client.ObjectKey) func(b *beginner) error {
+	return func(b *beginner) error {
+		w, err := b.cc.Watch(b.Context(), cluster, &corev1.Pod{})
+		require.NoError(b, err)
+		ctx, cancel := context.WithTimeout(b.Context(), patience)
+		defer cancel()
+		return w.WaitForSync(ctx)
+	}
+}
+
 // subscribing subscribes to objects, and starts that.
 func subscribing(s clustercache.ObjectSelection, handle func(clustercache.ObjectEvent)) func(b *beginner) error {
 	return func(b *beginner) error {
@@ -101,17 +112,11 @@ var ofWatching = map[string]mistake{
 		b.cluster.Fail(clustercachetest.Status(403), clustercachetest.Resource("configmaps"))
 		return watching(&corev1.ConfigMap{})(b)
 	}},
-	"watch of a cluster with namespace and name swapped": {
-		says("a/fleet", "ClusterNotFound"),
-		func(b *beginner) error {
-			_, err := b.cc.Watch(b.Context(), swapped, &corev1.Pod{})
-			return err
-		},
+	"wait for a cluster with namespace and name swapped": {
+		says("v1 Pod in cluster a/fleet", "cluster not found"),
+		waiting(swapped),
 	},
-	"watch without a cluster": {says("hub", "ClusterNotFound"), func(b *beginner) error {
-		_, err := b.cc.Watch(b.Context(), client.ObjectKey{}, &corev1.Pod{})
-		return err
-	}},
+	"wait without a cluster": {says("v1 Pod in cluster hub", "cluster not found"), waiting(client.ObjectKey{})},
 	"wait without a deadline for a cluster that never comes": {
 		says("Disconnected", "fleet/a", "connection refused"),
 		func(b *beginner) error {
