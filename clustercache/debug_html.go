@@ -218,7 +218,7 @@ func (h *debugHTML) clusterRow(s Status) {
 		query.Set("refresh", strconv.Itoa(h.refresh))
 	}
 	h.Element(debugTags.keyTD, func() { h.Leaf(markup.A.Link(markup.Query(query)), name) })
-	h.Leaf(markup.TD.Class("state", string(s.Phase)), string(s.Phase))
+	h.Leaf(markup.TD.Class("state", phaseClass(s)), string(s.Phase))
 	h.Leaf(markup.TD, ago(s.Since))
 	if h.shared {
 		h.Leaf(markup.TD, ownershipText(s.Ownership))
@@ -232,6 +232,15 @@ func (h *debugHTML) clusterRow(s Status) {
 		sizeText(s.Bytes),
 	)
 	h.Element(debugTags.textTD, func() { h.why(s) })
+}
+
+// phaseClass returns the class that colors a cluster's phase. A Ready cluster
+// with a reason, such as a watch that is forbidden, is not one that is well.
+func phaseClass(s Status) string {
+	if s.Phase == PhaseReady && s.Reason != "" {
+		return "impaired"
+	}
+	return string(s.Phase)
 }
 
 // why writes what is wrong with a cluster.
@@ -265,7 +274,7 @@ func (h *debugHTML) cluster(s Status) {
 	h.Element(markup.P, func() { h.Leaf(markup.A.Link(h.link("cluster", "")), "All clusters") })
 	h.Element(markup.H1, func() {
 		h.Text(h.focused, " ")
-		h.Leaf(markup.Span.Class(string(s.Phase)), string(s.Phase))
+		h.Leaf(markup.Span.Class(phaseClass(s)), string(s.Phase))
 	})
 	h.Element(debugTags.dim, func() {
 		h.Text("for ", ago(s.Since), ", as of ", stamp(h.Time), " · ")

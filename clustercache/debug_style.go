@@ -43,10 +43,12 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; m
 dt { color: var(--dim); }
 dd { margin: 0; overflow-wrap: anywhere; }
 .Ready { color: var(--good); }
-.Degraded, .Connecting, .Pending { color: var(--meh); }
+.Degraded, .Connecting, .Pending, .impaired { color: var(--meh); }
 .Disconnected, .Refused, .Gone { color: var(--bad); }
 @media (max-width: 46rem) {
   body { padding: 0 .8rem; }
+  nav a, input, button { padding: .4rem .8rem; } /* for fingers */
+  input { font-size: 1rem; } /* phones zoom into fields whose text is smaller */
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: .4rem; }
   .stack, .stack tbody { display: block; }

@@ -95,6 +95,7 @@ func TestHazardReadyClusterWhoseWatchIsRefused(t *testing.T) {
 			return found
 		}
 		all := browse(t, page, "group=reason", http.StatusOK)
+		require.Equal(t, 9, strings.Count(all, `<td class="state impaired">Ready</td>`), "the others are green")
 		for _, part := range []string{"Forbidden 5", "NotServed 4", "The API server knows us and does not allow this.",
 			"The cluster does not serve the kind."} {
 			require.Contains(t, all, part)
