@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -113,7 +114,7 @@ func (d *syncedDoors) say() map[string]bool {
 		"Serving":              d.cc.Serving(d.c.Key(), clustercache.Kind(gadgets)) == nil,
 		"multicluster":         d.multi.HasSynced(),
 		"Watch.WaitForSync":    d.waits(d.w.WaitForSync),
-		"WaitForSync of owner": d.waits(func(ctx context.Context) error { return d.cc.WaitForSync(ctx, fleettest.Owner("one")) }),
+		"WaitForSync of owner": d.waits(d.waitForOwner),
 	}
 	for _, u := range d.cc.Usage().Uses {
 		out["Usage"] = u.Synced
@@ -127,6 +128,10 @@ func (d *syncedDoors) say() map[string]bool {
 	}
 
 	return out
+}
+
+func (d *syncedDoors) waitForOwner(ctx context.Context) error {
+	return d.cc.WaitForSync(ctx, fleettest.Owner("one"))
 }
 
 // waits reports whether a wait succeeds at once. Its error names the cluster,
@@ -325,6 +330,114 @@ func (d *syncedDoors) follow(during time.Duration) (synced bool) {
 		time.Sleep(step)
 	}
 	return synced
+}
+
+// TestWaitForSyncWaitsUntilReadsAreAnswered and not only until a first list:
+// through a state in which they are not, of a watch that had synced, and
+// whether or not anything else observes the watch.
+func TestWaitForSyncWaitsUntilReadsAreAnswered(t *testing.T) {
+	for name, begin := range map[string]func(c *clustercachetest.Cluster) (end func()){
+		"disconnected": func(c *clustercachetest.Cluster) func() {
+			c.Disconnect()
+			return c.Connect
+		},
+		"hung": func(c *clustercachetest.Cluster) func() {
+			c.Hang()
+			return c.Connect
+		},
+		"credentials revoked": func(c *clustercachetest.Cluster) func() {
+			c.Revoke()
+			c.Reset()
+			return c.Rotate
+		},
+		"watch fails": func(c *clustercachetest.Cluster) func() {
+			return c.Fail(clustercachetest.Status(http.StatusServiceUnavailable), gadgetRequests)
+		},
+		"silent": func(c *clustercachetest.Cluster) func() {
+			c.SetStale(true, clustercache.Kind(gadgets))
+			return func() { c.SetStale(false, clustercache.Kind(gadgets)) }
+		},
+		"another cluster that fails": func(c *clustercachetest.Cluster) func() {
+			heal := c.Fail(clustercachetest.Status(http.StatusServiceUnavailable), gadgetRequests)
+			c.NewEpoch(gadgetDefinition())
+			return heal
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := clustercachetest.New(t, clustercachetest.Options{})
+				c := f.Add("fleet/a")
+				c.Store(gadgetDefinition(), gadget("x", "red"))
+				d := &syncedDoors{t: t, f: f, c: c, cc: f.ClusterCache()}
+				var err error
+				d.w, err = d.cc.Watch(t.Context(), c.Key(), clustercache.Kind(gadgets))
+				require.NoError(t, err)
+				d.declare()
+				require.NoError(t, d.w.WaitForSync(t.Context()))
+				end := begin(c)
+				time.Sleep(10 * time.Minute)
+				why, _ := d.answered()
+				require.Error(t, why)
+
+				returned := make(chan error, 2)
+				for _, wait := range []func(context.Context) error{d.w.WaitForSync, d.waitForOwner} {
+					go func() {
+						err := wait(t.Context())
+						if err == nil {
+							err, _ = d.answered()
+						}
+						returned <- err
+					}()
+				}
+				time.Sleep(time.Hour)
+				require.Empty(t, returned, "it returned while reads failed")
+				end()
+				time.Sleep(10 * time.Minute)
+				for range 2 {
+					select {
+					case err := <-returned:
+						require.NoError(t, err)
+					default:
+						require.FailNow(t, "still waiting")
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestWaitForSyncReturnsARefusalAtOnce also of a watch that has synced before,
+// and waits again when it is called again.
+func TestWaitForSyncReturnsARefusalAtOnce(t *testing.T) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
+	) {
+		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		heal := c.Fail(clustercachetest.Status(http.StatusForbidden), configMaps)
+		time.Sleep(time.Minute)
+		err = w.WaitForSync(t.Context())
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		named, ok := errors.AsType[*clustercache.ClusterError](err)
+		require.True(t, ok)
+		require.Equal(t, c.Key(), named.Cluster)
+		require.Equal(t, fleettest.ConfigMap, named.GVK)
+		heal()
+		time.Sleep(time.Minute)
+		require.NoError(t, w.WaitForSync(t.Context()))
+
+		c.Disconnect()
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err = w.WaitForSync(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, clustercache.ErrNotConnected)
+		require.True(t, clustercache.IsWaiting(err))
+		require.Equal(t, "Unreachable", clustercache.ReasonOf(err))
+		require.ErrorContains(t, err, "connection refused")
+	})
 }
 
 // TestHazardDebtOfAWatchIsPaidUnheard: while a watch lacks what a wider one has
