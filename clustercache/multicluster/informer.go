@@ -138,7 +138,8 @@ func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 }
 
 // HasSynced implements cache.Informer. It reports whether reads of the kind are
-// answered from the cache. Without a handler, calling it keeps an informer of
+// answered from the cache now: unlike client-go's, it is false again while the
+// cluster is not connected. Without a handler, calling it keeps an informer of
 // the kind alive, as reading does.
 func (i *informer) HasSynced() bool {
 	if known(i.c.cc, i.c.key) != nil {

@@ -191,7 +191,7 @@ func caseRefusedWatch(t *testing.T, s *site) {
 	require.Eventually(t, func() bool { return apierrors.IsForbidden(c.w.Status().LastError) }, time.Minute,
 		10*time.Millisecond)
 	s.ready(t, c.cc, "a")
-	require.True(t, c.w.HasSynced(), "what it has can be read, and Status says how old it is")
+	require.False(t, c.w.HasSynced(), "no read is answered from what it has, though it is kept")
 
 	refused := s.lists(t, s.remote) // a refused watch is tried as a list, too
 	require.NoError(t, user.Grant(t.Context(), append([]rbacv1.PolicyRule{

@@ -121,7 +121,8 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	begin := time.Now()
 	proxy.ResetAll()
 	eventually(t, "the refusal is shown", func() bool { return apierrors.IsForbidden(w.Status().Informer.LastError) })
-	require.True(t, w.HasSynced(), "what is known stays readable")
+	require.False(t, w.HasSynced(), "no read is answered from what was known")
+	require.NotZero(t, w.Status().Informer.Objects, "it is kept")
 	denied := func() int {
 		requests, err := east.Requests(testenv.Resource("configmaps"), testenv.Verb("watch", "list"),
 			testenv.UserAgent(userAgent(t)),
