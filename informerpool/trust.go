@@ -91,7 +91,7 @@ func (i *informer) distrustLocked(grace time.Duration) error {
 	if err := i.refutedLocked(); err != nil {
 		return err
 	}
-	silent := i.silentFor() > max(grace, i.pool.options.StallTimeout)
+	silent := time.Since(i.provenLocked()) > max(grace, i.pool.options.StallTimeout)
 	detached := !i.mu.detached.IsZero() && time.Since(i.mu.detached) > grace
 	switch {
 	case !silent && !detached:
@@ -139,16 +139,11 @@ func (l *Lease) TrustEnds(grace time.Duration) time.Time {
 // endsLocked returns when the informer has gone without a sign of life, or
 // without a watch, for too long.
 func (i *informer) endsLocked(grace time.Duration) time.Time {
-	ends := i.pool.clock.At(i.signs.proof.Load()).Add(max(grace, i.pool.options.StallTimeout))
+	ends := i.provenLocked().Add(max(grace, i.pool.options.StallTimeout))
 	if d := i.mu.detached; !d.IsZero() && d.Add(grace).Before(ends) {
 		return d.Add(grace)
 	}
 	return ends
-}
-
-// silentFor returns the time since the server's last sign of life.
-func (i *informer) silentFor() time.Duration {
-	return time.Since(i.pool.clock.At(i.signs.proof.Load()))
 }
 
 // note records an error that does not end the attempt.
@@ -272,13 +267,13 @@ func (i *informer) endsAtOnce() error {
 
 // provenLocked returns when the informer last had a sign of life of the stream
 // it follows. A server's responses while it is not followed, such as to the
-// history question, prove nothing about the cache.
+// history question, or a stream that proved to be none, prove nothing about the
+// cache.
 func (i *informer) provenLocked() time.Time {
-	at := i.pool.clock.At(i.signs.proof.Load())
-	if d := i.mu.detached; i.mu.synced && !d.IsZero() && d.Before(at) {
-		return d
+	if i.mu.synced && !i.mu.detached.IsZero() {
+		return i.pool.clock.At(i.mu.lastSign)
 	}
-	return at
+	return i.pool.clock.At(i.signs.proof.Load())
 }
 
 // unfollowed returns since when the informer has not followed its server; zero

@@ -47,7 +47,7 @@ func TestHazardTwoKeysLeadToOneCluster(t *testing.T) {
 		require.Contains(t, string(text), `"sameAs":["fleet/old-a"]`)
 		page := httptest.NewRecorder()
 		cc.DebugHandler().ServeHTTP(page, httptest.NewRequest("GET", "/?cluster=fleet/a", nil))
-		require.Contains(t, page.Body.String(), "fleet/old-a : these keys lead to one cluster")
+		require.Contains(t, page.Body.String(), "fleet/old-a: these keys lead to one cluster")
 
 		api.Die()
 		time.Sleep(5 * time.Minute)

@@ -60,6 +60,53 @@ func TestTrustLastsAGraceAfterABreak(t *testing.T) {
 	}
 }
 
+// TestHazardStreamThatProvesNothingRevivesTrust: an informer that is not
+// trusted, since it has gone without a sign of life for too long, is not trusted
+// again for a response that brings its objects no nearer to the server's: live
+// reads have shown later states meanwhile.
+func TestHazardStreamThatProvesNothingRevivesTrust(t *testing.T) {
+	const grace = 3 * time.Minute
+	gone := []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
+	for name, accepted := range map[string]func(w *pooltest.Watch){
+		"410 in the stream": func(w *pooltest.Watch) { w.Push(pooltest.Frame("ERROR", gone)) },
+		"end of the stream": func(w *pooltest.Watch) { w.End(io.EOF) },
+		"half a frame": func(w *pooltest.Watch) {
+			w.Push([]byte(`{"type":`))
+			w.End(io.EOF)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+				pooltest.After(25 * time.Second)
+				s.Set(func(s *pooltest.Server) { s.NotReady = pooltest.Hang() })
+				s.Cut(io.EOF)
+				pooltest.After(160 * time.Second)
+				require.Error(t, l.Trust(grace))
+				seen := l.Status().LastSeen
+
+				s.Set(func(s *pooltest.Server) {
+					s.Accepted = func(_ string, w *pooltest.Watch) { accepted(w) }
+					s.Fail = func(verb string) error {
+						if verb != "watch" && verb != "guard" {
+							return pooltest.ErrUnreachable
+						}
+						return nil
+					}
+					close(s.NotReady)
+					s.NotReady = nil
+				})
+				for range 150 {
+					pooltest.After(100 * time.Millisecond)
+					require.Error(t, l.Trust(grace))
+					require.Equal(t, seen, l.Status().LastSeen)
+				}
+				require.NotZero(t, s.Count("watch"))
+			})
+		})
+	}
+}
+
 func TestTrustSurvivesOneRefusedCredential(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
