@@ -55,7 +55,7 @@ func (i *informer) end() (misled bool) {
 	cancel := i.mu.attempt.cancel
 	i.mu.attempt.cancel = nil
 	misled = i.mu.endTrial()
-	i.mu.detach(i.signs.proof.Load())
+	i.mu.detach(i.pool.clock.At(i.signs.proof.Load()), i.pool.options.StallTimeout)
 	i.changedLocked()
 	i.mu.Unlock()
 

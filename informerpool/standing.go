@@ -50,7 +50,7 @@ type standing struct {
 	verdict  verdict   // what the server has said of the informer's requests; lifted once it accepts one
 	lastErr  error     // what interrupted it; nil once it makes progress
 	detached time.Time // since when no live watch is followed; zero while one is
-	lastSign int64     // the server's last sign of life before that
+	lastSign time.Time // the server's last sign of life before that
 }
 
 // fault returns what keeps the informer from its server: what is known to be
@@ -72,12 +72,17 @@ func (s *standing) setState(to State) {
 	}
 }
 
-// detach records that no live watch is followed from now on, and what the last
-// sign of life was: responses from now on, such as refusals, bring the store no
-// nearer to the server's state.
-func (t *trust) detach(proof int64) {
-	if t.detached.IsZero() {
-		t.detached, t.lastSign = time.Now(), proof
+// detach records that no live watch is followed from now on; lastSign is the
+// server's last sign of life. A watch that has carried nothing for as long as
+// the stall time-out may have been dead since then. Responses from now on, such
+// as refusals, bring the store no nearer to the server's state.
+func (t *trust) detach(lastSign time.Time, stall time.Duration) {
+	if !t.detached.IsZero() {
+		return
+	}
+	t.detached, t.lastSign = time.Now(), lastSign
+	if t.detached.Sub(lastSign) >= stall {
+		t.detached = lastSign
 	}
 }
 

@@ -28,7 +28,8 @@ import (
 //     lists, check [Lease.Unknown] as well);
 //   - when it has followed no live watch for longer than grace, whatever the
 //     reason. Within grace it is most likely about to resume. A watch that the
-//     server accepts and ends at once does not count;
+//     server accepts and ends at once does not count, and one that ended by the
+//     stall time-out was not followed since its last sign of life;
 //   - when its server gave no sign of life for longer than both grace and the
 //     stall time-out, although a watch is open.
 //
@@ -91,14 +92,12 @@ func (i *informer) distrustLocked(grace time.Duration) error {
 	if err := i.refutedLocked(); err != nil {
 		return err
 	}
-	silent := time.Since(i.provenLocked()) > max(grace, i.pool.options.StallTimeout)
-	detached := !i.mu.detached.IsZero() && time.Since(i.mu.detached) > grace
 	switch {
-	case !silent && !detached:
+	case !time.Now().After(i.endsLocked(grace)):
 		return nil
 	case i.mu.lastErr != nil:
 		return i.mu.lastErr
-	case detached:
+	case !i.mu.detached.IsZero():
 		return ErrDetached
 	}
 
@@ -139,11 +138,10 @@ func (l *Lease) TrustEnds(grace time.Duration) time.Time {
 // endsLocked returns when the informer has gone without a sign of life, or
 // without a watch, for too long.
 func (i *informer) endsLocked(grace time.Duration) time.Time {
-	ends := i.provenLocked().Add(max(grace, i.pool.options.StallTimeout))
-	if d := i.mu.detached; !d.IsZero() && d.Add(grace).Before(ends) {
+	if d := i.mu.detached; !d.IsZero() {
 		return d.Add(grace)
 	}
-	return ends
+	return i.provenLocked().Add(max(grace, i.pool.options.StallTimeout))
 }
 
 // note records an error that does not end the attempt.
@@ -271,7 +269,7 @@ func (i *informer) endsAtOnce() error {
 // cache.
 func (i *informer) provenLocked() time.Time {
 	if i.mu.synced && !i.mu.detached.IsZero() {
-		return i.pool.clock.At(i.mu.lastSign)
+		return i.mu.lastSign
 	}
 	return i.pool.clock.At(i.signs.proof.Load())
 }
