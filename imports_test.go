@@ -62,7 +62,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/packedlist": {"informerpool"},
 	"clustercache/internal/keeper": {
 		"clustercache/persist", "informerpool",
-		"internal/defaults", "internal/timetable",
+		"internal/clustername", "internal/defaults", "internal/timetable",
 	},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "clustercache/internal/writes", "informerpool",
@@ -116,8 +116,8 @@ var allowed = map[string][]string{
 		"informerpool/internal/comparison", "informerpool/internal/counting", "informerpool/internal/decoded",
 		"informerpool/internal/delta", "informerpool/internal/discovery", "informerpool/internal/fallback",
 		"informerpool/internal/histories", "informerpool/internal/loudness", "informerpool/internal/ordering",
-		"informerpool/internal/permits", "informerpool/internal/refusals", "informerpool/internal/rounds", "informerpool/internal/selector",
-		"informerpool/internal/store", "informerpool/internal/touched",
+		"informerpool/internal/permits", "informerpool/internal/refusals", "informerpool/internal/rounds",
+		"informerpool/internal/selector", "informerpool/internal/store", "informerpool/internal/touched",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/meter",
 		"internal/packed", "internal/sanitize", "internal/timetable", "internal/wire",
 	},

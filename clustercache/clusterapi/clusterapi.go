@@ -17,7 +17,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Options configure a [ClusterCache]. The zero value works.
@@ -96,7 +95,7 @@ type NotConnectedError struct {
 
 // Error names the operation, the cluster and the cause.
 func (e *NotConnectedError) Error() string {
-	return fmt.Sprintf("%s of cluster %s: %v: %v", e.Op, clustername.Of(e.Cluster), capi.ErrClusterNotConnected, e.Err)
+	return fmt.Sprintf("%s of cluster %s: %v: %v", e.Op, e.Cluster, capi.ErrClusterNotConnected, e.Err)
 }
 
 // Unwrap returns the errors of both packages and the cause.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // GetClusterSource implements Cluster API's ClusterCache. The mapping function
@@ -99,7 +98,7 @@ func (s *clusterSource) requests(ctx context.Context, e clustercache.ClusterEven
 		return nil
 	default:
 		s.c.cc.Options().Logger.Error(err, "The Cluster of an event cannot be read, its key is all that is mapped",
-			"controller", s.name, "cluster", clustername.Of(e.Cluster))
+			"controller", s.name, "cluster", e.Cluster.String())
 	}
 
 	return s.mapFunc(ctx, object)

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // watches are the names of the watches of one cluster.
@@ -37,7 +36,7 @@ func (c *ClusterCache) Watch(_ context.Context, key client.ObjectKey, watcher ca
 		return err
 	}
 	if err := c.limited(watcher.Object()); err != nil {
-		return fmt.Errorf("%s of cluster %s: %w", op, clustername.Of(key), err)
+		return fmt.Errorf("%s of cluster %s: %w", op, key, err)
 	}
 	w := c.begin(key, remote, name)
 	if w == nil {
@@ -48,7 +47,7 @@ func (c *ClusterCache) Watch(_ context.Context, key client.ObjectKey, watcher ca
 		delete(w.names, name)
 		c.mu.Unlock()
 
-		return fmt.Errorf("%s of cluster %s: %w", op, clustername.Of(key), err)
+		return fmt.Errorf("%s of cluster %s: %w", op, key, err)
 	}
 
 	return nil
