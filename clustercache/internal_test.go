@@ -104,17 +104,16 @@ func TestWhatIsReleasedIsForgotten(t *testing.T) {
 	cc, err := New(Options{Resolver: noAccess{}, GC: GC{Grace: -1}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, cc.stop(context.Background())) }()
-	owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Name: "o"}}
 	for i := range 10 {
 		cluster := client.ObjectKey{Name: strconv.Itoa(i)}
-		_, err := cc.Declare(t.Context(), owner,
+		_, err := cc.Declare(t.Context(), anOwner,
 			Target{Cluster: cluster, Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
 		require.NoError(t, err)
 		_, err = cc.Sweep(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, cc.declared.count())
 	}
-	cc.Drop(owner)
+	cc.Drop(anOwner)
 	_, err = cc.Sweep(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, cc.declared.count())
@@ -131,13 +130,12 @@ func TestNewSubscriberIsNotToldOfAForgottenCluster(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- cc.Start(ctx) }()
-		owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Name: "o"}}
-		_, err = cc.Declare(t.Context(), owner,
+		_, err = cc.Declare(t.Context(), anOwner,
 			Target{Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NotEmpty(t, cc.events.last)
-		cc.Drop(owner)
+		cc.Drop(anOwner)
 		synctest.Wait()
 		require.Empty(t, cc.Clusters())
 		require.Empty(t, cc.events.last)
@@ -193,11 +191,16 @@ func TestSweepNamesWhatASelectorReleased(t *testing.T) {
 			GVK:     schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
 		}
 	}
-	owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Name: "o"}}
-	_, err = cc.Declare(t.Context(), owner, Target{Cluster: at("b").Cluster, Kind: Kind(at("b").GVK)})
+	_, err = cc.Declare(t.Context(), anOwner, Target{Cluster: at("b").Cluster, Kind: Kind(at("b").GVK)})
 	require.NoError(t, err)
 	prod := need{WatchKey: at(""), many: true, clusters: "env=prod"}
 	released := cc.declared.releasedKeys([]need{prod, {WatchKey: at("c")}, {WatchKey: at("a")}},
 		map[need][]WatchKey{prod: {at("b"), at("a")}})
 	require.Equal(t, []WatchKey{at("a"), at("c")}, released)
+}
+
+// anOwner is an owner with a name.
+var anOwner = Owner{
+	GVK:       schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+	ObjectKey: client.ObjectKey{Name: "o"},
 }

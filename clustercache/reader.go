@@ -138,7 +138,8 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 // unindexed adds what to do to the API server's answer that it does not know the
 // field that a list selects by.
 func unindexed(err error, lo *client.ListOptions) error {
-	if !apierrors.IsBadRequest(err) || lo.FieldSelector == nil || !strings.Contains(err.Error(), "field label not supported") {
+	unsupported := apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "field label not supported")
+	if !unsupported || lo.FieldSelector == nil {
 		return err
 	}
 	return fmt.Errorf("%w: add an index of the field (Options.Indexes) and watch the kind", err)

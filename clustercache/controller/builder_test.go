@@ -163,7 +163,11 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 			Watches(&corev1.ConfigMap{}, func(_ context.Context, cluster client.ObjectKey,
 				obj client.Object) []fleetcontroller.Request {
 				return []fleetcontroller.Request{
-					{Cluster: cluster, ObjectKey: client.ObjectKey{Namespace: "default", Name: "mapped-" + obj.GetName()}}}
+					{
+						Cluster:   cluster,
+						ObjectKey: client.ObjectKey{Namespace: "default", Name: "mapped-" + obj.GetName()},
+					},
+				}
 			}, predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == "two" })).
 			InClusters(func(cluster client.ObjectKey) bool { return cluster != fleettest.Key("out") }).
 			WithOptions(controller.TypedOptions[fleetcontroller.Request]{MaxConcurrentReconciles: 1}).

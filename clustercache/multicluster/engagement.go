@@ -75,7 +75,8 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N, token int64) {
 		return
 	}
 	if holder, taken := e.names[name]; taken && holder != key {
-		e.s.options.Logger.Error(nil, "Cluster has the name of another and is not engaged", "cluster", clustername.Of(key),
+		e.s.options.Logger.Error(nil, "Cluster has the name of another and is not engaged",
+			"cluster", clustername.Of(key),
 			"name", string(name))
 		return
 	}
@@ -150,7 +151,8 @@ func (e *engagements[N]) reap() {
 // run calls engage until that succeeds, and then keeps the cluster started.
 func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, r *remote) {
 	for wait := engageBackoff; ctx.Err() == nil; wait = min(2*wait, engageBackoffMax) {
-		err := e.s.cc.Protect("Aware.Engage", func() error { return e.engage(ctx, name, r) }, "cluster", clustername.Of(key))
+		engage := func() error { return e.engage(ctx, name, r) }
+		err := e.s.cc.Protect("Aware.Engage", engage, "cluster", clustername.Of(key))
 		if err == nil {
 			_ = r.Start(ctx) // until ctx ends, which is no error
 			return

@@ -187,7 +187,8 @@ func TestAllowPermitsEachThingByItself(t *testing.T) {
 	}
 	_, err := resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec),
 		resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"aws"}}})
-	require.EqualError(t, err, "refused: user.exec.env sets a variable that is not allowed; Allow.ExecEnv would permit it")
+	require.EqualError(t, err,
+		"refused: user.exec.env sets a variable that is not allowed; Allow.ExecEnv would permit it")
 	_, err = resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec),
 		resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"/usr/bin/aws"}}})
 	require.EqualError(t, err, "refused: user.exec is not allowed; Allow.Exec would permit it")

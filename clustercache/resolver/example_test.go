@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,10 +39,14 @@ func ExampleClusterAPI() {
 		fmt.Println(cluster, access.Config().Host, access.Refs(), err)
 	}
 	_, err = clusters.Resolve(ctx, resolver.Cluster{Namespace: "fleet", Name: "paris"})
-	fmt.Println(err, errors.Is(err, resolver.ErrNoAccess))
+	fmt.Println(strings.ReplaceAll(err.Error(), ": ", ":\n\t"))
+	fmt.Println(errors.Is(err, resolver.ErrNoAccess))
 	// Output:
 	// fleet/berlin https://c.example [Secret fleet/berlin-kubeconfig] <nil>
-	// cluster fleet/paris: Secret fleet/paris-kubeconfig: secret not found with the label cluster.x-k8s.io/cluster-name true
+	// cluster fleet/paris:
+	// 	Secret fleet/paris-kubeconfig:
+	// 	secret not found with the label cluster.x-k8s.io/cluster-name
+	// true
 }
 
 // Configurations from the operator's own code; the zero key is the hub.

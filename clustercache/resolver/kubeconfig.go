@@ -137,7 +137,8 @@ func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 	config, err := clientcmd.Load(data)
 	switch {
 	case err != nil && isEncoded(data):
-		return nil, invalid("", "is encoded as base64 twice: under data it is encoded once, under stringData not at all")
+		return nil, invalid("",
+			"is encoded as base64 twice: under data it is encoded once, under stringData not at all")
 	case err != nil:
 		return nil, notKubeconfig(err)
 	}

@@ -26,7 +26,8 @@
 //
 // internal/fleettest.API is a Server on an in-memory network that fails on
 // demand and counts by verb and path, clustercachetest.Cluster one with
-// certificates and tokens, and examples/internal/fleet has some for programs. Four servers of tests are not built from this one:
+// certificates and tokens, and examples/internal/fleet has some for programs.
+// Four servers of tests are not built from this one:
 //
 //   - internal/stillapi keeps nothing per object, because fleets of a thousand
 //     clusters are measured with it.

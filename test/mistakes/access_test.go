@@ -156,7 +156,8 @@ var ofAccess = map[string]mistake{
 		discovering(func(b *beginner, s *corev1.Secret, _ *resolver.HubOptions) {
 			before, after, _ := strings.Cut(string(s.Data["value"]), "certificate-authority-data: ")
 			_, after, _ = strings.Cut(after, "\n")
-			s.Data["value"] = []byte(before + "certificate-authority-data: " + base64.StdEncoding.EncodeToString(authority(b)) + "\n" + after)
+			of := base64.StdEncoding.EncodeToString(authority(b))
+			s.Data["value"] = []byte(before + "certificate-authority-data: " + of + "\n" + after)
 		}),
 	},
 	"token that expired": {
@@ -174,7 +175,7 @@ var ofAccess = map[string]mistake{
 	"Secret without the label, of a cluster that is used": {
 		says("fleet/a", "Secret fleet/a-kubeconfig", "secret not found", secretLabel),
 		func(b *beginner) error {
-			err := discovering(func(b *beginner, s *corev1.Secret, _ *resolver.HubOptions) { s.Labels = nil })(b)
+			err := discovering(func(_ *beginner, s *corev1.Secret, _ *resolver.HubOptions) { s.Labels = nil })(b)
 			require.NoError(b, err)
 			b.options.Discover = false
 			return b.started().Engage(key)

@@ -70,10 +70,13 @@ var ofWatching = map[string]mistake{
 		_, err = cc.Watch(b.Context(), key, &corev1.Pod{})
 		return err
 	}},
-	"watch of nil":              {says("fleet/a", "obj is nil"), watching(nil)},
-	"watch of a nil pointer":    {says("fleet/a", "obj is nil"), watching((*corev1.Pod)(nil))},
-	"object without a kind":     {says("fleet/a", "Object 'Kind' is missing"), watching(&unstructured.Unstructured{})},
-	"kind without a version":    {says("has no version"), watching(clustercache.Kind(schema.GroupVersionKind{Kind: "Pod"}))},
+	"watch of nil":           {says("fleet/a", "obj is nil"), watching(nil)},
+	"watch of a nil pointer": {says("fleet/a", "obj is nil"), watching((*corev1.Pod)(nil))},
+	"object without a kind":  {says("fleet/a", "Object 'Kind' is missing"), watching(&unstructured.Unstructured{})},
+	"kind without a version": {
+		says("has no version"),
+		watching(clustercache.Kind(schema.GroupVersionKind{Kind: "Pod"})),
+	},
 	"kind that is not served":   {says("no matches for kind"), watching(clustercache.Kind(gadget))},
 	"list instead of an object": {says("v1 PodList", "no matches"), watching(kindOf("PodList"))},
 	"resource instead of a kind": {
@@ -87,7 +90,10 @@ var ofWatching = map[string]mistake{
 		_, err := b.cc.Watch(b.Context(), key, kindOf("Binding"))
 		return err
 	}},
-	"wait for a kind that cannot be watched": {says("fleet/a", "v1 Binding", "cannot be watched"), watching(kindOf("Binding"))},
+	"wait for a kind that cannot be watched": {
+		says("fleet/a", "v1 Binding", "cannot be watched"),
+		watching(kindOf("Binding")),
+	},
 	"invalid label selector": {
 		says("v1 Pod in cluster fleet/a: clustercache: option LabelSelector: unable to parse"),
 		watching(&corev1.Pod{}, client.MatchingLabels{"app name": "x"}),
@@ -199,7 +205,8 @@ var ofWatching = map[string]mistake{
 		return err
 	}},
 	"entry of a watch set without a kind": {says(`entry "all"`, "kind: required"), func(b *beginner) error {
-		set, err := watchset.New(b.cc, watchset.Options{Handle: func(context.Context, watchset.Event) error { return nil }})
+		handle := func(context.Context, watchset.Event) error { return nil }
+		set, err := watchset.New(b.cc, watchset.Options{Handle: handle})
 		require.NoError(b, err)
 		b.Cleanup(set.Stop)
 		_, err = set.Replace(b.Context(), map[string]watchset.Entry{"all": {Cluster: key}})
@@ -240,12 +247,15 @@ var ofReading = map[string]mistake{
 		says("v1 ConfigMap in cluster fleet/a", "namespace of the object is empty"),
 		getting(key, client.ObjectKey{Name: "x"}, &corev1.ConfigMap{}),
 	},
-	"read into nil":           {says("fleet/a", "to read into is nil"), getting(key, fleettest.Key("x"), nil)},
-	"read into a nil pointer": {says("fleet/a", "to read into is nil"), getting(key, fleettest.Key("x"), (*corev1.Pod)(nil))},
+	"read into nil": {says("fleet/a", "to read into is nil"), getting(key, fleettest.Key("x"), nil)},
+	"read into a nil pointer": {
+		says("fleet/a", "to read into is nil"),
+		getting(key, fleettest.Key("x"), (*corev1.Pod)(nil)),
+	},
 	"list of an unknown kind": {says("fleet/a", "Object 'Kind' is missing"), func(b *beginner) error {
 		return b.cc.Reader(key).List(b.Context(), &unstructured.UnstructuredList{})
 	}},
-	"read of the cache without a watch": {says("v1 ConfigMap in cluster fleet/a: not watched"), func(b *beginner) error {
+	"cached read without a watch": {says("v1 ConfigMap in cluster fleet/a: not watched"), func(b *beginner) error {
 		return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly)
 	}},
 	"field without an index": {says("not supported by the cache"), func(b *beginner) error {
@@ -257,7 +267,8 @@ var ofReading = map[string]mistake{
 		says("v1 ConfigMap in cluster fleet/a", "data.color", "Options.Indexes"),
 		func(b *beginner) error {
 			b.sync(&corev1.ConfigMap{})
-			return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, client.MatchingFields{"data.color": "red"})
+			red := client.MatchingFields{"data.color": "red"}
+			return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, red)
 		},
 	},
 	"index function that asserts another type": {
@@ -271,7 +282,8 @@ var ofReading = map[string]mistake{
 			}}
 			b.cc = b.started()
 			b.sync(&corev1.ConfigMap{})
-			return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, client.MatchingFields{"data.color": "red"})
+			red := client.MatchingFields{"data.color": "red"}
+			return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, red)
 		},
 	},
 	"field that is indexed twice": {says("v1 Pod", `"x"`, "is indexed already"), func(b *beginner) error {

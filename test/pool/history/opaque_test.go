@@ -90,7 +90,8 @@ func TestHazardVersionsAreOpaqueAndLong(t *testing.T) {
 	for _, length := range []int{20, 128, 129, 1000, 4 << 10} {
 		for _, objects := range []bool{false, true} {
 			for _, streamed := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%d bytes, of objects %t, streamed %t", length, objects, streamed), func(t *testing.T) {
+				name := fmt.Sprintf("%d bytes, of objects %t, streamed %t", length, objects, streamed)
+				t.Run(name, func(t *testing.T) {
 					testOpaque(t, &searchServer{bytes: length, objects: objects}, streamed)
 				})
 			}

@@ -234,7 +234,9 @@ func TestHazardAPIWithoutVersionsFillsTheLog(t *testing.T) {
 		s := o.Source.(*pooltest.Server)
 		s.NoStream = true
 		o.Logger = log.Logger()
-		o.Source = rewriting{s, func(b []byte) []byte { return anyVersion.ReplaceAll(b, []byte(`"resourceVersion":""`)) }}
+		o.Source = rewriting{s, func(b []byte) []byte {
+			return anyVersion.ReplaceAll(b, []byte(`"resourceVersion":""`))
+		}}
 	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 200 {
 			s.Put("ns", "o"+strconv.Itoa(i), 1)
