@@ -132,7 +132,7 @@ func TestHazardNamesThatLeadElsewhereAreLogged(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Empty(t, made, "nobody could find it")
 		require.Equal(t, 1,
-			log.with(`"error"="cluster \"fleet/a\" is called \"a\", which Names.Key takes for cluster \"/a\""`))
+			log.with(`"error"="cluster \"fleet/a\" is called \"a\", which Names.Key takes for cluster \"a\""`))
 	})
 
 	log := &lines{}
@@ -144,7 +144,7 @@ func TestHazardNamesThatLeadElsewhereAreLogged(t *testing.T) {
 		require.NoError(t, r.Engage(ctx, name, &foreign{config: &rest.Config{Host: "https://a.test"}}))
 	}
 	require.Equal(t, 3, log.with("Cluster is not adopted"))
-	require.Equal(t, 1, log.with(`the name \"a\" leads to cluster \"/a\", which Names.Name calls \"a!\"`))
+	require.Equal(t, 1, log.with(`the name \"a\" leads to cluster \"a\", which Names.Name calls \"a!\"`))
 	keys, err := r.Clusters(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, keys)
