@@ -154,7 +154,7 @@ func TestBuilderReconcilesClustersThatMatch(t *testing.T) {
 
 		page := httptest.NewRecorder()
 		cc.DebugHandler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/?cluster=fleet/a", nil))
-		require.Contains(t, page.Body.String(), "<dd>env=&lt;prod&gt; </dd>")
+		require.Contains(t, page.Body.String(), "<dd>env=&lt;prod&gt;</dd>")
 		cancel()
 		require.NoError(t, <-done)
 	})
