@@ -63,7 +63,10 @@ func TestHazardChainTakesNoMissingSecretForAGoneCluster(t *testing.T) {
 				require.Equal(t, clustercache.PhasePending, s.Phase)
 				require.Equal(t, clustercache.ReasonNoAccess, s.Reason)
 				require.ErrorIs(t, s.LastError, resolver.ErrSecretNotFound)
-				err = w.WaitForSync(t.Context())
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err = w.WaitForSync(ctx)
+				require.ErrorIs(t, err, clustercache.ErrNotConnected)
 				require.NotErrorIs(t, err, clustercache.ErrUnknownCluster)
 
 				d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
