@@ -46,6 +46,9 @@ func (l *listing) finish(rv string) error {
 	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
 	r.informer.proofAt(cmp.Or(l.asOf, r.informer.pool.clock.Now()))
+	if !l.listed.IsZero() {
+		r.server.count(countRestores) // before anybody sees the state
+	}
 	ask, lacked := r.informer.commit(l, rv, r.server.epoch)
 	if ask {
 		r.informer.pool.auditSeen(r.informer)

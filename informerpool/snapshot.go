@@ -284,7 +284,6 @@ func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err erro
 	if err != nil {
 		return err
 	}
-	r.server.count(countRestores)
 	if still {
 		r.informer.pool.auditRestored(r.informer)
 	}
