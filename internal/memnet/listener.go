@@ -162,6 +162,15 @@ func (l *Listener) Up() { l.become(up) }
 func (l *Listener) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.cutLocked()
+}
+
+// cutLocked resets all connections at one moment: what is sent over one of them
+// after another one was reset does not arrive.
+func (l *Listener) cutLocked() {
+	for c := range l.conns {
+		c.lose()
+	}
 	for c := range l.conns {
 		c.cut()
 	}
@@ -201,15 +210,11 @@ func (l *Listener) become(s state) {
 	l.state = s
 	close(l.news)
 	l.news = make(chan struct{})
-	for c := range l.conns {
-		if s == mute {
-			c.lose()
-		} else {
-			c.cut()
-		}
-	}
-
 	if s != mute {
-		clear(l.conns)
+		l.cutLocked()
+		return
+	}
+	for c := range l.conns {
+		c.lose()
 	}
 }

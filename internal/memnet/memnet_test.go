@@ -9,11 +9,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/net/nettest"
@@ -146,6 +148,40 @@ func TestResetIsOnce(t *testing.T) {
 		_, err := server.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})
+}
+
+// TestHazardConnectionIsUsedWhileOthersAreReset: who loses one connection, and
+// sends over another one at once, is not heard in the middle of a reset.
+func TestHazardConnectionIsUsedWhileOthersAreReset(t *testing.T) {
+	for _, fail := range []func(*Listener){(*Listener).Reset, (*Listener).Down} {
+		for range 200 {
+			l := Listen()
+			var clients, servers []net.Conn
+			for range 8 {
+				client, server := connected(t, l)
+				clients, servers = append(clients, client), append(servers, server)
+			}
+			var ends sync.WaitGroup
+			for _, c := range clients {
+				ends.Go(func() {
+					_, _ = c.Read(make([]byte, 1))
+					for _, other := range clients {
+						_, _ = other.Write([]byte("x"))
+					}
+				})
+			}
+			for _, s := range servers {
+				ends.Go(func() {
+					n, err := s.Read(make([]byte, 1))
+					assert.Zero(t, n)
+					assert.ErrorIs(t, err, syscall.ECONNRESET)
+				})
+			}
+			fail(l)
+			ends.Wait()
+			require.False(t, t.Failed())
+		}
+	}
 }
 
 func TestForgottenConnectionsLoseEverythingAndOthersWork(t *testing.T) {
