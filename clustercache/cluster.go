@@ -213,6 +213,13 @@ func (c *cluster) ReasonChanged() {
 	c.cc.declared.consider(c)
 }
 
+// Doubted notifies all who observe whether the caches answer.
+func (c *cluster) Doubted() {
+	c.cc.pool.Recheck(c.key)
+	c.watchesChanged()
+	c.cc.declared.clusterChanged(c.key)
+}
+
 // Relabeled notifies subscriptions, and subscribers of a change. When labels
 // become known, another event of the cluster follows.
 func (c *cluster) Relabeled(changed bool) {
@@ -267,9 +274,14 @@ func (c *cluster) emit(t ClusterEventType) {
 	c.cc.events.publish(c.event(t))
 	switch t {
 	case Connected, Disconnected, Removed: // its watches cease to be synced, or may be again
-		if c.cc.subscribed.watches.Any() {
-			c.cc.subscribed.watches.Publish(watchKeys(c)...)
-		}
+		c.watchesChanged()
+	}
+}
+
+// watchesChanged notifies those who observe the cluster's watches.
+func (c *cluster) watchesChanged() {
+	if c.cc.subscribed.watches.Any() {
+		c.cc.subscribed.watches.Publish(watchKeys(c)...)
 	}
 }
 

@@ -154,6 +154,16 @@ func (p *Pool) Nudge(cluster types.NamespacedName) {
 	}
 }
 
+// Recheck has every [Lease.WaitFor] of a cluster call its function again, for
+// one that looks at more than the lease.
+func (p *Pool) Recheck(cluster types.NamespacedName) {
+	for _, i := range p.of(cluster) {
+		i.mu.Lock()
+		i.mu.waiters.wake()
+		i.mu.Unlock()
+	}
+}
+
 // nudgeRefused is Nudge for the other informers of an informer's cluster that
 // the server refuses.
 func (p *Pool) nudgeRefused(except *informer) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -500,4 +501,57 @@ func (l *watchLog) lastOf(key clustercache.WatchKey) (e clustercache.WatchEvent)
 		}
 	}
 	return e
+}
+
+// TestAnotherClusterThatAnswersForAWhileIsTold: while another cluster has
+// answered in place of the expected one, no read is answered, and all who
+// observe the watch are told when that begins and ends.
+func TestAnotherClusterThatAnswersForAWhileIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, apis := fleettest.NewFleet(t, 1, nil)
+		api := apis[0]
+		owners, events := ownersOf(t, cc), watchesOf(t, cc)
+		fleettest.Declare(t, cc, fleettest.Owner("one"), fleettest.Target("a", "ConfigMap"))
+		w := fleettest.Watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		time.Sleep(time.Minute)
+		require.True(t, events.last("ConfigMap").Synced)
+		owners.take(0)
+
+		var others atomic.Int64
+		api.Set(func(r *http.Request) http.HandlerFunc {
+			if r.URL.Path != "/api/v1/namespaces/kube-system" {
+				return nil
+			}
+			if others.Add(1) == 1 {
+				return func(w http.ResponseWriter, _ *http.Request) {
+					fleettest.Answer(w, map[string]any{"kind": "Namespace", "apiVersion": "v1",
+						"metadata": map[string]any{"name": "kube-system", "uid": "other"}})
+				}
+			}
+			return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+		})
+		for others.Load() == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		state := fleettest.Status(t, cc)
+		require.NotEqual(t, clustercache.PhaseDisconnected, state.Phase)
+		require.False(t, w.HasSynced())
+		require.ErrorContains(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
+			clustercache.CacheOnly), "another cluster answers")
+		require.False(t, events.last("ConfigMap").Synced)
+		require.Equal(t, one, owners.take(0))
+
+		waited := make(chan error, 1)
+		go func() { waited <- w.WaitForSync(t.Context()) }()
+		synctest.Wait()
+		require.Empty(t, waited)
+		api.Heal()
+		time.Sleep(20 * time.Second)
+		require.Equal(t, state.Epoch, fleettest.Status(t, cc).Epoch, "it was never left")
+		require.Len(t, waited, 1)
+		require.NoError(t, <-waited)
+		require.True(t, events.last("ConfigMap").Synced)
+		require.Equal(t, one, owners.take(0))
+	})
 }

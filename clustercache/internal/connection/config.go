@@ -86,6 +86,9 @@ type Hooks interface {
 	PhaseChanged(alone bool)
 	// ReasonChanged: requests fail for another reason, in the same phase.
 	ReasonChanged()
+	// Doubted: OtherCluster has begun to return an error, or returns none
+	// again in the same epoch.
+	Doubted()
 	// Relabeled: the labels of the cluster have become known or, if they were
 	// known, have changed.
 	Relabeled(changed bool)

@@ -175,7 +175,7 @@ func (c *Connection) adopt(m *message) {
 	c.adoptVersion(f.version, m.NewEpoch)
 	c.server.uid = f.uid
 	f.adopted.Store(true)
-	c.prover.adopt(f)
+	c.prover.adopt(f, m.NewEpoch)
 }
 
 // adoptVersion records the API server's version. Another version may serve

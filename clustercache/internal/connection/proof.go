@@ -313,9 +313,16 @@ func (p *prover) number() uint64 {
 	return p.mu.seq
 }
 
-// adopt records the proof that an attempt to connect brought.
-func (p *prover) adopt(f *result) {
-	p.other.Store(nil)
+// adopt records the proof that an attempt to connect brought. With another
+// epoch, which is about to begin, what answered in the present one stays true.
+func (p *prover) adopt(f *result, newEpoch bool) {
+	again := !newEpoch && p.elsewhere()
+	if !newEpoch {
+		p.other.Store(nil)
+	}
+	if again {
+		p.c.hooks.Doubted()
+	}
 	p.mu.Lock()
 	p.mu.last.uid = f.uid
 	p.provenLocked(f.number, f.sent, f.over, true)

@@ -67,6 +67,7 @@ func (p *prover) ask(q *question, want expectation) {
 	case err == nil:
 		err = errOtherCluster
 		p.other.Store(&want.view.Epoch)
+		p.c.hooks.Doubted()
 		p.condemn(q.over)
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case withheld(err) && !presumed(want.view.UID):
