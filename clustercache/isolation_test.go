@@ -26,6 +26,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 	"github.com/fleetcache/fleetcache/internal/stillapi"
 )
 
@@ -225,7 +226,7 @@ func (f *crowded) measure() map[string]time.Duration {
 // options, they delay the others by at most a second. The hanging ones come
 // first everywhere.
 func TestGuaranteeIsolationByNumber(t *testing.T) {
-	const bad, good = 400, 600
+	bad, good := repeat.Times(400), repeat.Times(600)
 	var without, with map[string]time.Duration
 	synctest.Test(t, func(t *testing.T) { without = newCrowded(t, 0, good).measure() })
 	synctest.Test(t, func(t *testing.T) {

@@ -30,10 +30,11 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 var (
-	wayBackSeeds = flag.Int("wayback.seeds", 8, "how many seeds TestGuaranteeWayBack runs")
+	wayBackSeeds = flag.Int("wayback.seeds", 8, "how many seeds TestGuaranteeWayBack runs, and a fifth of them with -short")
 	wayBackSteps = flag.Int("wayback.steps", 120, "how many steps each seed takes")
 	wayBackSeed  = flag.Uint64("wayback.seed", 1, "the first seed of TestGuaranteeWayBack")
 )
@@ -44,7 +45,7 @@ var (
 // change of the owner itself, leads to a Reconcile; requests that failed on
 // their way are repeated, as any controller does.
 func TestGuaranteeWayBack(t *testing.T) {
-	for i := range *wayBackSeeds {
+	for i := range repeat.Times(*wayBackSeeds) {
 		seed := *wayBackSeed + uint64(i)
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

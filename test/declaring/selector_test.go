@@ -24,6 +24,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // labeled is a fleet of clusters whose labels a test sets.
@@ -314,7 +315,7 @@ func TestHazardSelectionWhileAClusterIsResolved(t *testing.T) {
 func TestLabelsNeverUndoAnOwnersOwnCalls(t *testing.T) {
 	envs := []string{"prod", "dev", "test"}
 	names := []string{"a", "b", "c", "d"}
-	for seed := range uint64(40) {
+	for seed := range uint64(repeat.Times(40)) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLabeled(t, func(o *clustercache.Options) { o.GC.Grace = 3 * time.Millisecond })
 			l.Synced()

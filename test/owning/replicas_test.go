@@ -24,6 +24,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/sharding"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // group is a hub, its replicas, and the clusters that they share. Each replica
@@ -262,7 +263,8 @@ func testEachChange(t *testing.T, provider bool) {
 		a, b := g.start("operator-0"), g.start("operator-1")
 		value := 0
 		during := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(70 * time.Millisecond) {
+			pause := d / time.Duration(repeat.Times(int(d/(70*time.Millisecond))))
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(pause) {
 				value++
 				g.change(value)
 			}

@@ -13,10 +13,12 @@ import (
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 var (
-	seeds  = flag.Int("seeds", usual, "how many seeds are run")
+	seeds  = flag.Int("seeds", 500, "how many seeds are run, and a fifth of them with -short")
 	from   = flag.Uint64("from", 1, "the first of them")
 	single = flag.Uint64("seed", 0, "one seed alone")
 	faults = flag.String("faults", "",
@@ -66,7 +68,7 @@ func TestSeeds(t *testing.T) {
 	alone := slices.ContainsFunc(families(), func(f *family) bool {
 		return f.apart && f.name == *faults
 	}) // it measures memory
-	for i := range *seeds {
+	for i := range repeat.Times(*seeds) {
 		seed := *from + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			if !alone {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // haltedFor is how long slots may be without an owner after the hub's trouble
@@ -34,7 +35,7 @@ func TestHubTroubleHaltsNoGroup(t *testing.T) {
 		require.Empty(t, s.w.failures)
 		return
 	}
-	for i := range *seeds {
+	for i := range repeat.Times(*seeds) {
 		seed := *from + uint64(i)
 		s := newTrouble(seed)
 		s.troubles()

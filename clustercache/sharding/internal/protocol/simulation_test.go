@@ -15,10 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 var (
-	seeds = flag.Int("seeds", 100, "how many seeds to simulate")
+	seeds = flag.Int("seeds", 100, "how many seeds to simulate, and a fifth of them with -short")
 	from  = flag.Uint64("from", 1, "the first seed")
 	only  = flag.Uint64("seed", 0, "simulate this seed alone, and print what happens")
 )
@@ -65,7 +66,7 @@ func TestSimulation(t *testing.T) {
 	for part := range parts {
 		t.Run(fmt.Sprint(part), func(t *testing.T) {
 			t.Parallel()
-			for i := part; i < *seeds; i += parts {
+			for i := part; i < repeat.Times(*seeds); i += parts {
 				seed := *from + uint64(i)
 				s := newSimulation(seed)
 				s.run()
