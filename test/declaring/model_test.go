@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	wayBackSeeds = flag.Int("wayback.seeds", 8, "how many seeds TestGuaranteeWayBack runs, and a fifth of them with -short")
+	wayBackSeeds = flag.Int("wayback.seeds", 8, "how many seeds TestGuaranteeWayBack runs")
 	wayBackSteps = flag.Int("wayback.steps", 120, "how many steps each seed takes")
 	wayBackSeed  = flag.Uint64("wayback.seed", 1, "the first seed of TestGuaranteeWayBack")
 )
