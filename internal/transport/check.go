@@ -87,6 +87,9 @@ func (p *passage) got(info httptrace.GotConnInfo) {
 	if multiplexed || p.tries.Add(1) <= maxTries {
 		err = p.check(p.ctx, over)
 	}
+	if err == nil && p.ctx.Err() != nil { // the request was given up while it was checked
+		err = context.Cause(p.ctx)
+	}
 	if err == nil {
 		return
 	}
