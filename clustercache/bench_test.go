@@ -6,10 +6,12 @@ package clustercache_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -107,4 +109,29 @@ func BenchmarkStatus(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkGetBesideNamedWatches gets an object from a watch of its kind, beside
+// watches of other single objects.
+func BenchmarkGetBesideNamedWatches(b *testing.B) {
+	for _, n := range []int{0, 250, 1000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			cc, keys := stillFleet(b, 1)
+			for i := range n {
+				w, err := cc.Watch(b.Context(), keys[0], &corev1.ConfigMap{}, client.InNamespace("default"),
+					client.MatchingFields{"metadata.name": fmt.Sprint("one-", i)})
+				require.NoError(b, err)
+				require.NoError(b, w.WaitForSync(b.Context()))
+			}
+			list := &corev1.ConfigMapList{}
+			require.NoError(b, cc.Reader(keys[0]).List(b.Context(), list))
+			key := client.ObjectKeyFromObject(&list.Items[0])
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := cc.Reader(keys[0]).Get(b.Context(), key, &corev1.ConfigMap{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

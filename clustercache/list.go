@@ -160,7 +160,7 @@ func (s selected) limited(limit int64) selected {
 
 // lookUpAll finds the objects of a list in the cache.
 func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
-	late := c.wants.Late(gvk, lo.Namespace)
+	late := c.wants.Late(gvk, client.ObjectKey{Namespace: lo.Namespace})
 	ranked, err := c.coverList(o, gvk, lo)
 	for _, candidate := range ranked.Rank() {
 		if why := c.usable(o, candidate.Want); why != nil {
@@ -216,7 +216,7 @@ func (c *cluster) coverList(
 ) (watchset.Candidates, error) {
 	err := notWatched(o)
 	var covering watchset.Candidates
-	for _, want := range c.wants.Of(gvk) {
+	for _, want := range c.wants.Listing(gvk, lo) {
 		if !want.Covers(lo) {
 			continue
 		}

@@ -346,26 +346,17 @@ func (o Options) validate() error {
 		"ReadYourWrites": o.ReadYourWrites,
 	} {
 		check(d >= 0, field, "negative")
+		check(hasUnit(d), field, noUnit)
 	}
 	for field, d := range map[string]time.Duration{
-		"IdleTimeout":     o.IdleTimeout,
-		"StaleAfter":      o.StaleAfter,
-		"ProbeInterval":   o.ProbeInterval,
-		"ProbeTimeout":    o.ProbeTimeout,
-		"MaxBackoff":      o.MaxBackoff,
-		"RetryInterval":   o.RetryInterval,
 		"ResolveInterval": o.ResolveInterval,
 		"Grace":           o.Grace,
-		"RequestTimeout":  o.RequestTimeout,
-		"SilentAfter":     o.SilentAfter,
-		"ReadYourWrites":  o.ReadYourWrites,
 		"GC.Grace":        o.GC.Grace,
 		"GC.MinInterval":  o.GC.MinInterval,
 		"GC.MaxInterval":  o.GC.MaxInterval,
 		"GC.Timeout":      o.GC.Timeout,
 	} {
-		check(d <= 0 || d >= time.Millisecond, field,
-			"less than a millisecond: a number without a unit counts nanoseconds")
+		check(hasUnit(d), field, noUnit)
 	}
 
 	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")
@@ -426,6 +417,11 @@ func (o Options) phases() phase.Config {
 		SilentAfter:      o.SilentAfter,
 	}
 }
+
+const noUnit = "less than a millisecond: a number without a unit counts nanoseconds"
+
+// hasUnit reports whether a duration is none, or so long that it was meant.
+func hasUnit(d time.Duration) bool { return d <= 0 || d >= time.Millisecond }
 
 // GC configures when unused declarations end, and how owners that end without a
 // Drop are found. With the zero value, only Declare and Drop release what an

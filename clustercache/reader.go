@@ -73,7 +73,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
-			c.catchUp(ctx, &o, coverGet(nil, c.wants.Of(gvk), key))
+			c.catchUp(ctx, &o, c.wants.Covering(nil, gvk, key))
 		}
 		err = c.getCached(&o, gvk, key, obj)
 	}
@@ -350,8 +350,8 @@ func (c *cluster) lookUp(
 ) (*informerpool.Object, error) {
 	var space [4]watchset.Candidate
 	err := notWatched(o)
-	late := c.wants.Late(gvk, key.Namespace)
-	ranked := coverGet(space[:0], c.wants.Of(gvk), key).Rank()
+	late := c.wants.Late(gvk, key)
+	ranked := c.wants.Covering(space[:0], gvk, key).Rank()
 	for _, candidate := range ranked {
 		if why := c.usable(o, candidate.Want); why != nil {
 			err = why
@@ -382,7 +382,7 @@ func (c *cluster) lookUp(
 		case candidate.In(key.Namespace) != namespace: // it returned with another scope meanwhile
 			return nil, watchset.ErrAgain
 		case errors.Is(found, informerpool.ErrReleased): // released at this moment
-		case isNotFound(found) && candidate.LabelSelector+candidate.FieldSelector != "":
+		case isNotFound(found) && !candidate.Decides(key.Name):
 			// The object may exist without being selected.
 		default:
 			return nil, translate(found)
@@ -390,16 +390,6 @@ func (c *cluster) lookUp(
 	}
 
 	return nil, err
-}
-
-// coverGet appends the wants that may have an object.
-func coverGet(to watchset.Candidates, of []*watchset.Want, key client.ObjectKey) watchset.Candidates {
-	for _, want := range of {
-		if want.Namespace == "" || want.Namespace == key.Namespace || !want.Namespaced() {
-			to = append(to, watchset.Candidate{Want: want})
-		}
-	}
-	return to
 }
 
 func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }

@@ -118,7 +118,7 @@ func (i *informer) checkRight() (again bool) {
 	defer cancel()
 	var body io.ReadCloser
 	err := i.pool.calls.Apart("Source", &i.key, func() (err error) {
-		body, err = i.pool.options.Source.Watch(ctx, r)
+		body, err = opened(i.pool.options.Source.Watch(ctx, r))
 		return err
 	})
 	switch {

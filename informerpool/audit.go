@@ -217,12 +217,12 @@ func (a *audit) snapshot() bool {
 func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
 	var body io.ReadCloser
 	err := a.informer.pool.calls.Apart("Source", &a.informer.key, func() (err error) {
-		body, err = a.informer.pool.options.Source.List(ctx, Request{
+		body, err = opened(a.informer.pool.options.Source.List(ctx, Request{
 			Key:          a.informer.key,
 			Epoch:        a.epoch,
 			Options:      opts,
 			MetadataOnly: true,
-		})
+		}))
 		return err
 	})
 	if err != nil {

@@ -164,6 +164,21 @@ func (p *Pool) Recheck(cluster types.NamespacedName) {
 	}
 }
 
+// Serves returns the key of an informer, and those of all leases that it serves
+// (see [Lease.ServedBy]).
+func (p *Pool) Serves(key Key) map[Key]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	keys := map[Key]bool{key: true}
+	if i := p.mu.informers[key]; i != nil {
+		for l := range i.holders.leases {
+			keys[l.Key()] = true
+		}
+	}
+	return keys
+}
+
 // nudgeRefused is Nudge for the other informers of an informer's cluster that
 // the server refuses.
 func (p *Pool) nudgeRefused(except *informer) {

@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,17 @@ type Source interface {
 	List(ctx context.Context, r Request) (io.ReadCloser, error)
 	// Watch returns the JSON frames of one watch. The body ends when ctx does.
 	Watch(ctx context.Context, r Request) (io.ReadCloser, error)
+}
+
+// errNoBody is what a source does wrong.
+var errNoBody = errors.New("the Source returned neither a body nor an error")
+
+// opened returns an error if a source returned nothing.
+func opened(body io.ReadCloser, err error) (io.ReadCloser, error) {
+	if body == nil && err == nil {
+		return nil, errNoBody
+	}
+	return body, err
 }
 
 // KindSource is implemented by sources that know the kind of a resource.

@@ -48,7 +48,7 @@ func (s *server) send(
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
 	err := s.informer.pool.calls.Apart("Source", &s.informer.key, func() (err error) {
-		rc, err = open(ctx, s.request(opts))
+		rc, err = opened(open(ctx, s.request(opts)))
 		return err
 	})
 	if err != nil {

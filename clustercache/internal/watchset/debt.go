@@ -40,8 +40,8 @@ func (s *Set) indebtLocked(w *Want) []*debt {
 		return nil
 	}
 	var debts []*debt
-	for _, other := range s.all {
-		if other.GVK != w.GVK || other.lease == nil || apart(w.Namespace, other.Namespace) {
+	for _, other := range s.index.of(w.GVK).readable(w.only) {
+		if apart(w.Namespace, other.Namespace) {
 			continue
 		}
 		d := &debt{of: other, to: w, before: other.debt.Load()}
@@ -91,7 +91,7 @@ func (d *debt) raise(version string) {
 // or has in an earlier state. If the want selects by fields other than name and
 // namespace, it assumes that all objects match them.
 func (d *debt) lacks(now informerpool.Position) {
-	objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.Namespace, Labels: d.of.selector()})
+	objects, err := d.shown()
 	if err != nil {
 		return
 	}
@@ -105,6 +105,22 @@ func (d *debt) lacks(now informerpool.Position) {
 			d.raise(o.GetResourceVersion())
 		}
 	}
+}
+
+// shown returns the objects of the released want that the other one may select.
+func (d *debt) shown() ([]*informerpool.Object, error) {
+	if d.of.only == "" || d.of.LabelSelector != "" || d.of.Namespace == "" && d.of.Namespaced() {
+		objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.Namespace, Labels: d.of.selector()})
+		return objects, err
+	}
+	o, err := d.to.lease.Get(d.of.In(d.of.Namespace), d.of.only)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return []*informerpool.Object{o}, nil
 }
 
 // misses looks for objects of the want that the other informer has shown as

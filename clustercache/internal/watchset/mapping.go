@@ -20,9 +20,9 @@ import (
 // wants.
 func (s *Set) unmappedLocked() map[schema.GroupVersionKind][]*Want {
 	out := map[schema.GroupVersionKind][]*Want{}
-	for _, w := range s.all {
-		if w.lease == nil {
-			out[w.GVK] = append(out[w.GVK], w)
+	for gvk, k := range *s.index.kinds.Load() {
+		if waiting := load(&k.waiting); len(waiting) > 0 {
+			out[gvk] = waiting
 		}
 	}
 	return out
@@ -38,7 +38,7 @@ func (s *Set) MapNow() {
 	defer s.mu.Unlock()
 
 	switch {
-	case s.closed || len(s.unmappedLocked()) == 0:
+	case s.closed || !s.index.waits():
 	case s.mapping:
 		s.again = true
 	default:
@@ -73,7 +73,7 @@ func (s *Set) mapAll() {
 
 	s.mu.Lock()
 	s.mapping = false
-	again, missing := s.again, len(s.unmappedLocked()) > 0 && !s.closed
+	again, missing := s.again, s.index.waits() && !s.closed
 	s.awaitKindsLocked()
 	s.mu.Unlock()
 
@@ -138,10 +138,14 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 		return
 	}
 	w.mapping.Store(&m)
+	awaited := w.err != nil
 	w.lease, w.err = lease, nil
 	waiting, unsent, shown := w.waiting, w.unsent, w.shown
 	w.waiting, w.unsent, w.shown = nil, nil, nil
-	s.rebuildLocked()
+	s.index.bindLocked(w)
+	if awaited {
+		s.awaitKindsLocked()
+	}
 	w.broadcast()
 	s.config.OnChanged(w.Selection, true)
 	s.mu.Unlock()

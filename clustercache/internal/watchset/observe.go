@@ -16,11 +16,9 @@ func (s *Set) InformerChanged(key informerpool.Key, reads bool) {
 	if !s.config.Observed() {
 		return
 	}
-	for _, w := range s.Readable() {
-		if w.lease.Key() == key || w.lease.ServedBy() == key {
-			flipped := s.observeTrust(w)
-			s.config.OnChanged(w.Selection, reads || flipped)
-		}
+	for _, w := range s.keyed(s.config.Pool.Serves(key)) {
+		flipped := s.observeTrust(w)
+		s.config.OnChanged(w.Selection, reads || flipped)
 	}
 }
 

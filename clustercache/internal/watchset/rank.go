@@ -75,7 +75,7 @@ func (r Candidates) Contradicts(o *informerpool.Object, by Candidate, key client
 		if errors.Is(err, informerpool.ErrReleased) {
 			return ErrAgain // there is a debt instead by now
 		}
-		if c.disproves(other, err, o, by) {
+		if c.disproves(other, err, o, by, key.Name) {
 			return by.behind(c)
 		}
 	}
@@ -83,15 +83,17 @@ func (r Candidates) Contradicts(o *informerpool.Object, by Candidate, key client
 	return nil
 }
 
-// disproves reports whether the candidate has a later state of an object than
-// the other one.
-func (c Candidate) disproves(own *informerpool.Object, err error, o *informerpool.Object, by Candidate) bool {
+// disproves reports whether the candidate has a later state of an object of a
+// name than the other one.
+func (c Candidate) disproves(
+	own *informerpool.Object, err error, o *informerpool.Object, by Candidate, name string,
+) bool {
 	switch {
 	case own != nil && o != nil:
 		return precedes(o, own)
 	case own != nil:
 		return later(own.GetResourceVersion(), by.at.ResourceVersion)
-	case o == nil || !apierrors.IsNotFound(err) || c.LabelSelector+c.FieldSelector != "":
+	case o == nil || !apierrors.IsNotFound(err) || !c.Decides(name):
 		return false
 	}
 

@@ -49,8 +49,11 @@ func (s *Set) releaseLocked(w *Want) (*informerpool.Lease, []*debt) {
 	}
 	delete(s.all, w.Selection)
 	w.parted.Store(true)
+	s.index.removeLocked(w)
 	debts := s.indebtLocked(w)
-	s.rebuildLocked()
+	if w.err != nil || w.missing.Load() {
+		s.awaitKindsLocked()
+	}
 	s.config.OnChanged(w.Selection, false)
 
 	return w.lease, debts

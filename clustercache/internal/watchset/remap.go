@@ -101,7 +101,7 @@ func (r *remap) soon() {
 
 // now lets a worker check, if anything is watched and the cluster is connected.
 func (r *remap) now() {
-	if !r.s.config.Connected() || len(r.s.byKind.Load().readable) == 0 {
+	if !r.s.config.Connected() || !r.s.index.any() {
 		return // called again on connecting
 	}
 	r.mu.Lock()
@@ -181,6 +181,10 @@ func (s *Set) rebind(w *Want, m restmap.Mapping) {
 		"cluster", s.config.Name, "kind", KindName(w.GVK), "resource", m.Resource.Resource)
 	s.config.AddIndexes(lease, w.GVK)
 	s.mu.Lock()
+	if s.all[w.Selection] == w {
+		s.index.unkeyLocked(w)
+		s.index.keyLocked(w)
+	}
 	w.broadcast()
 	s.config.OnChanged(w.Selection, true)
 	s.mu.Unlock()

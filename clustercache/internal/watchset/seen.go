@@ -24,7 +24,7 @@ const maxSeenUnmapped = 1000
 // and the first list, it delivers the delete to handlers: no other event ever
 // would.
 func (s *Set) Seen(gvk schema.GroupVersionKind, obj client.Object) {
-	leases, unmapped := s.interested(gvk, obj.GetNamespace())
+	leases, unmapped := s.interested(gvk, client.ObjectKeyFromObject(obj))
 	if len(leases)+len(unmapped) == 0 {
 		return
 	}
@@ -48,8 +48,7 @@ func (s *Set) BeginShowing() func(gvk schema.GroupVersionKind, obj any, written 
 		if isList {
 			gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 		}
-		all := s.byKind.Load()
-		if s.config.Epoch() != before || len(all.readable[gvk])+len(all.waiting[gvk]) == 0 {
+		if s.config.Epoch() != before || s.index.of(gvk).empty() {
 			return
 		}
 		if isList {
@@ -81,16 +80,17 @@ func (s *Set) keepSeen(unmapped []*Want, u *unstructured.Unstructured) (leases [
 	return leases
 }
 
-// interested returns the watches of a kind that may have an object of the
-// namespace: the leases, and the wants that have none yet.
+// interested returns the watches of a kind that may have an object: the leases,
+// and the wants that have none yet.
 func (s *Set) interested(
-	gvk schema.GroupVersionKind, namespace string,
+	gvk schema.GroupVersionKind, key client.ObjectKey,
 ) (leases []*informerpool.Lease, unmapped []*Want) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, w := range s.all {
+	k := s.index.of(gvk)
+	for _, w := range append(k.waits(key.Name), k.readable(key.Name)...) {
 		switch {
-		case id.GVK != gvk || id.Namespace != "" && id.Namespace != namespace && w.Namespaced():
+		case w.Namespace != "" && w.Namespace != key.Namespace && w.Namespaced():
 		case w.lease != nil:
 			leases = append(leases, w.lease)
 		default:
@@ -103,7 +103,7 @@ func (s *Set) interested(
 
 // SeenAll is Seen for the objects of a list.
 func (s *Set) SeenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
-	if leases, unmapped := s.interested(gvk, ""); len(leases)+len(unmapped) == 0 && !s.Any() {
+	if s.index.of(gvk).empty() {
 		return
 	}
 	_ = meta.EachListItem(list, func(o runtime.Object) error {
@@ -116,7 +116,7 @@ func (s *Set) SeenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
 
 // SeenPacked is Seen for packed objects.
 func (s *Set) SeenPacked(gvk schema.GroupVersionKind, objects []*informerpool.Object) {
-	if leases, unmapped := s.interested(gvk, ""); len(leases)+len(unmapped) == 0 && !s.Any() {
+	if s.index.of(gvk).empty() {
 		return
 	}
 	for _, o := range objects {

@@ -4,13 +4,11 @@
 package watchset
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,7 +82,7 @@ type Set struct {
 	trust  *timetable.Timer
 	remap  remap
 	crds   *definitions.Watcher
-	byKind atomic.Pointer[byKind]
+	index  *index
 
 	mu      sync.Mutex // protects what follows; only the locks of crds and of Config's functions are taken under it
 	all     map[Selection]*Want
@@ -95,8 +93,7 @@ type Set struct {
 
 // New returns an empty set. Close ends it.
 func New(c Config) *Set {
-	s := &Set{config: c, all: map[Selection]*Want{}}
-	s.byKind.Store(&byKind{})
+	s := &Set{config: c, index: newIndex(), all: map[Selection]*Want{}}
 	s.retry = timetable.NewTimer(s.MapNow)
 	s.idle = timetable.NewTimer(s.releaseIdle)
 	s.trust = timetable.NewTimer(s.Observe)
@@ -125,9 +122,9 @@ func (s *Set) add(id Selection, auto bool) *Want {
 	}
 	w := s.all[id]
 	if w == nil {
-		w = &Want{Selection: id, changed: make(chan struct{})}
+		w = &Want{Selection: id, only: onlyName(id.FieldSelector), changed: make(chan struct{})}
 		s.all[id] = w
-		s.rebuildLocked()
+		s.index.addLocked(w)
 		s.config.OnChanged(id, false)
 	}
 	if auto {
@@ -214,35 +211,6 @@ func (s *Set) Look(w *Want) (lease *informerpool.Lease, changed <-chan struct{},
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return w.lease, w.changed, w.err
-}
-
-// Of returns the readable wants of a kind, widest first.
-func (s *Set) Of(gvk schema.GroupVersionKind) []*Want { return s.byKind.Load().readable[gvk] }
-
-// Readable returns every want with a lease.
-func (s *Set) Readable() []*Want {
-	var out []*Want
-	for _, of := range s.byKind.Load().readable {
-		out = append(out, of...)
-	}
-	return out
-}
-
-func (s *Set) rebuildLocked() {
-	readable, waiting := map[schema.GroupVersionKind][]*Want{}, map[schema.GroupVersionKind][]*Want{}
-	for _, w := range s.all {
-		if w.lease != nil {
-			readable[w.GVK] = append(readable[w.GVK], w)
-		} else {
-			waiting[w.GVK] = append(waiting[w.GVK], w)
-		}
-	}
-
-	for _, of := range readable {
-		slices.SortFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
-	}
-	s.byKind.Store(&byKind{readable, waiting})
-	s.awaitKindsLocked()
 }
 
 // Count returns the number of wants, and of those whose kind was not found yet.

@@ -10,32 +10,23 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// byKind finds wants by their kind. It is replaced, never changed.
-type byKind struct {
-	readable map[schema.GroupVersionKind][]*Want // those with a lease, widest first
-	waiting  map[schema.GroupVersionKind][]*Want // those without
-}
-
-// Late returns the wants of a kind that may have an object of the namespace,
-// and whose informers have not listed in the history that is served. Another
-// informer may answer a read with an object that their first list lacks, and
-// their handlers would never receive its deletion. Late is called before the
-// read: an informer that lists in between may already lack the object. Where
-// all have listed, as nearly always, Late takes no lock and allocates nothing.
-func (s *Set) Late(gvk schema.GroupVersionKind, namespace string) []*Want {
-	all := s.byKind.Load()
-	readable := all.readable[gvk]
-	var waiting []*Want
-	if len(all.waiting) > 0 {
-		waiting = all.waiting[gvk]
-	}
+// Late returns the wants of a kind that may have an object, or objects of the
+// namespace if the name is empty, and whose informers have not listed in the
+// history that is served. Another informer may answer a read with an object
+// that their first list lacks, and their handlers would never receive its
+// deletion. Late is called before the read: an informer that lists in between
+// may already lack the object. Where all have listed, as nearly always, Late
+// takes no lock and allocates nothing.
+func (s *Set) Late(gvk schema.GroupVersionKind, key client.ObjectKey) []*Want {
+	k := s.index.of(gvk)
+	readable, waiting := k.readable(key.Name), k.waits(key.Name)
 	if len(readable)+len(waiting) < 2 {
 		return nil // the only one is the one that answers
 	}
 	epoch := s.config.Epoch()
 	var late []*Want
 	for _, w := range readable {
-		if !w.lease.ListedIn(epoch) && (!apart(w.Namespace, namespace) || !w.Namespaced()) {
+		if !w.lease.ListedIn(epoch) && (!apart(w.Namespace, key.Namespace) || !w.Namespaced()) {
 			late = append(late, w)
 		}
 	}

@@ -25,6 +25,8 @@ import (
 type Want struct {
 	Selection
 
+	only string // the name of all objects that it selects; empty: they may have others
+
 	used instant // when a read in mode AutoWatch last used it
 	// mapping is how the kind is served; set before the lease.
 	mapping atomic.Pointer[restmap.Mapping]
@@ -38,6 +40,7 @@ type Want struct {
 	refs    int
 	auto    bool                                      // one of the refs belongs to reads in mode AutoWatch
 	lease   *informerpool.Lease                       // nil until the kind is mapped; never changes after that
+	key     informerpool.Key                          // of the lease, as the index has it
 	err     error                                     // why there is no lease
 	changed chan struct{}                             // closed when lease or err change
 	waiting []*informerpool.Subscription              // to be added to the lease
