@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/clustercache/persist/bolt"
 	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
@@ -112,6 +113,23 @@ func TestProcessThatNeverGetsTheStoreEnds(t *testing.T) {
 		require.Less(t, time.Since(began), time.Second)
 		require.NoError(t, disk.Close())
 		require.NoError(t, before.Close())
+	})
+}
+
+// TestProcessThatEndsBeforeItHasTheStoreWritesNothing: it does not know what is
+// kept, and to read that may take longer than FlushTimeout.
+func TestProcessThatEndsBeforeItHasTheStoreWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newMemory()
+		disk.fail = persist.ErrLocked
+		p := start(t, filled(5), disk, nil)
+		p.synced()
+		time.Sleep(round)
+		disk.mu.Lock()
+		disk.fail = nil
+		disk.mu.Unlock()
+		p.stop()
+		require.Zero(t, disk.count())
 	})
 }
 

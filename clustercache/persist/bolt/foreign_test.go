@@ -15,8 +15,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
@@ -192,20 +195,20 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	file, _ := written(t)
 	page := os.Getpagesize()
 	damages := map[string][]byte{}
-	for at := page; at < len(file) && at < 40*page; at += page {
+	for at := page; at < 20*page; at += page {
 		damages[fmt.Sprint("cut off at page ", at/page)] = file[:at]
 		damages[fmt.Sprint("cut off within page ", at/page)] = file[:at+100]
 	}
-	for at := 0; at < 40*page; at += page {
+	for at := 0; at < 20*page; at += page {
 		zeroed := bytes.Clone(file)
 		clear(zeroed[at : at+page])
 		damages[fmt.Sprint("zeroed page ", at/page)] = zeroed
 	}
-	for bit := range 8 * (headerAndMeta) {
+	for at := range headerAndMeta {
 		flipped := bytes.Clone(file)
-		flipped[bit/8] ^= 1 << (bit % 8)
-		flipped[page+bit/8] ^= 1 << (7 - bit%8)
-		damages[fmt.Sprint("flipped bit ", bit)] = flipped
+		flipped[at] ^= 1 << (at % 8)
+		flipped[page+at] ^= 1 << (at % 7)
+		damages[fmt.Sprint("flipped bits of byte ", at)] = flipped
 	}
 	aside := 0
 	for name, content := range damages {
@@ -214,7 +217,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 		var why *bolt.DamageError
 		s, err := bolt.Open(path, bolt.Options{OnDamage: func(err error) { require.ErrorAs(t, err, &why) }})
 		if errors.Is(err, bolt.ErrForeign) { // both markers are damaged
-			require.Contains(t, name, "bit")
+			require.Contains(t, name, "flipped")
 			left, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.Equal(t, content, left)
@@ -275,6 +278,36 @@ func TestDamagedFileThatCannotBeSetAsideIsLeft(t *testing.T) {
 	_, err := bolt.Open(path, bolt.Options{OnDamage: func(why error) { require.NoError(t, why) }})
 	require.ErrorContains(t, err, "cannot be set aside")
 	require.Equal(t, before, tree(t, dir))
+}
+
+// TestOneOfManyOpenersSetsTheFileAside: the others never take the damaged file
+// for the one in use, nor the new one for damaged.
+func TestOneOfManyOpenersSetsTheFileAside(t *testing.T) {
+	file, _ := written(t)
+	for range 40 {
+		path := filepath.Join(t.TempDir(), "cache.db")
+		require.NoError(t, os.WriteFile(path, file[:len(file)/2], 0o600))
+		var opening sync.WaitGroup
+		var damages atomic.Int64
+		opened := make(chan *bolt.Store, 8)
+		for range cap(opened) {
+			opening.Go(func() {
+				s, err := bolt.Open(path, bolt.Options{OnDamage: func(error) { damages.Add(1) }})
+				if err == nil {
+					opened <- s
+				} else {
+					assert.ErrorIs(t, err, persist.ErrLocked)
+				}
+			})
+		}
+		opening.Wait()
+		require.LessOrEqual(t, len(opened), 1)
+		require.Equal(t, int64(1), damages.Load())
+		if len(opened) == 1 {
+			require.NoError(t, (<-opened).Close())
+		}
+		require.Equal(t, []string{"/cache.db", "/cache.db.damaged"}, slices.Sorted(maps.Keys(tree(t, filepath.Dir(path)))))
+	}
 }
 
 // TestLinkStaysALink when the file that it leads to is set aside.
