@@ -393,8 +393,15 @@ func validatePersist(o persist.Options, check func(ok bool, field, msg string)) 
 	if v := reflect.ValueOf(o.Store); v.Kind() == reflect.Pointer {
 		check(!v.IsNil(), "Persist.Store", "a nil pointer")
 	}
+	secrets := schema.GroupKind{Kind: "Secret"}
+	check(o.Secrets || !slices.Contains(o.Only, secrets), "Persist.Only", "Secrets are kept with Persist.Secrets only")
+	check(!o.Secrets || !slices.Contains(o.Except, secrets), "Persist.Except", "contradicts Persist.Secrets")
+	noKind := func(kind schema.GroupKind) bool { return kind.Kind == "" }
+	check(!slices.ContainsFunc(o.Only, noKind), "Persist.Only", "a kind is required")
+	check(!slices.ContainsFunc(o.Except, noKind), "Persist.Except", "a kind is required")
 	set := o.Interval != 0 || o.BytesPerSecond != 0 || o.MaxBytes != 0 || o.MaxAge != 0 || o.MaxListAge != 0 ||
-		o.FlushTimeout != 0 || o.Secrets || o.TransformRevision != "" || len(o.Key) > 0
+		o.FlushTimeout != 0 || o.Secrets || len(o.Only) > 0 || len(o.Except) > 0 ||
+		o.TransformRevision != "" || len(o.Key) > 0
 	check(o.Store != nil || !set, "Persist.Store", "required by the other fields of Persist")
 }
 

@@ -29,6 +29,8 @@ package persist
 import (
 	"errors"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Defaults of [Options].
@@ -84,6 +86,12 @@ type Options struct {
 	// Secrets includes Secrets (of the core group). Defaults to leaving them
 	// out. Without a Key they are stored as readable as the Store's file is.
 	Secrets bool
+	// Only are the kinds that are kept. Secrets among them need the field
+	// Secrets as well. Defaults to all kinds.
+	Only []schema.GroupKind
+	// Except are kinds that are not kept, such as other kinds that have secrets
+	// in them. What an earlier process has kept of them is deleted. Optional.
+	Except []schema.GroupKind
 	// TransformRevision names the behavior of Informers.Transforms. Objects are
 	// kept as they were transformed, so it must change whenever a transform
 	// does, or what the transform depends on: states of another revision are
@@ -110,7 +118,9 @@ type Change struct {
 
 // Store is an embedded key-value store. Its methods may be called from many
 // goroutines; an error leaves it as it was. No read sees a part of an Apply,
-// whatever happens to the process.
+// whatever happens to the process. A Store may be opened while another process
+// uses it: its methods return ErrLocked then, and nothing is kept until they do
+// not. Buckets that are not the ClusterCache's are left as they are.
 type Store interface {
 	// Buckets returns the names of all buckets, sorted.
 	Buckets() ([]string, error)

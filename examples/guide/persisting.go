@@ -16,7 +16,7 @@ import (
 // KeepCaches has caches kept in a file, and returns the function that closes
 // it, which is called once Start has returned.
 func KeepCaches(path string, o *clustercache.Options) (done func()) {
-	store, err := bolt.Open(path, bolt.Options{})
+	store, err := bolt.Open(path, bolt.Options{Later: true}) // also while another process has the file
 	if err != nil {
 		ctrl.Log.Error(err, "Caches are not kept") // the operator works as well, and lists
 		return func() {}

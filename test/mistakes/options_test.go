@@ -6,6 +6,7 @@ package mistakes
 import (
 	"context"
 	"math"
+	"os"
 	"path/filepath"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,6 +121,18 @@ var ofOptions = map[string]mistake{
 		_, err := bolt.Open("/proc/db", bolt.Options{})
 		return err
 	}},
+	"store that is a kubeconfig": {says("config", "not a file of fleetcache's caches"), func(b *beginner) error {
+		path := filepath.Join(b.TempDir(), "config")
+		require.NoError(b, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\n"), 0o600))
+		_, err := bolt.Open(path, bolt.Options{})
+		return err
+	}},
+	"Secrets that are kept alone, and left out": {
+		says("Persist.Only: Secrets are kept with Persist.Secrets only"),
+		with(func(o *clustercache.Options) {
+			o.Persist.Store, o.Persist.Only = &bolt.Store{}, []schema.GroupKind{{Kind: "Secret"}}
+		}),
+	},
 	"sharding without a name": {says("Name: required"), func(*beginner) error {
 		_, err := sharding.New(&rest.Config{}, sharding.Options{Namespace: "fleet"})
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -41,7 +42,10 @@ type operator struct {
 // begin starts a process with the file of the one before.
 func begin(t *testing.T, r resolver.Resolver, path string, change func(*clustercache.Options)) *operator {
 	t.Helper()
-	disk, err := bolt.Open(path, bolt.Options{OnDamage: func(why error) { require.NoError(t, why) }})
+	disk, err := bolt.Open(path, bolt.Options{
+		Later:    true,
+		OnDamage: func(why error) { require.NoError(t, why) },
+	})
 	require.NoError(t, err)
 	o := &operator{
 		t:       t,
@@ -265,12 +269,65 @@ func TestSecretsAreKeptOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
+// TestKindsThatAreLeftOutAreListed, and the others are not.
+func TestKindsThatAreLeftOutAreListed(t *testing.T) {
+	configMap, secret := schema.GroupKind{Kind: "ConfigMap"}, schema.GroupKind{Kind: "Secret"}
+	for restored, options := range map[float64]persist.Options{
+		2: {Secrets: true},
+		1: {Except: []schema.GroupKind{secret}},
+		0: {Except: []schema.GroupKind{configMap}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, path := clustercachetest.New(t, clustercachetest.Options{}), filepath.Join(t.TempDir(), "cache.db")
+			c := f.Add("fleet/a", &corev1.Secret{ObjectMeta: fleettest.ObjectMeta("s")})
+			for i := range 2 {
+				o := begin(t, f.Resolver(), path, func(o *clustercache.Options) {
+					options.Store = o.Persist.Store
+					o.Persist = options
+				})
+				o.watch(c.Key(), &corev1.Secret{}, &corev1.ConfigMap{})
+				require.InDelta(t, restored*float64(i), o.metric("fleetcache_restores_total"), 0)
+				o.end()
+			}
+		})
+	}
+}
+
+// TestRolledOutOperatorKeepsItsCaches: the process before has the file when the
+// next one begins, and ends once that is ready.
+func TestRolledOutOperatorKeepsItsCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, path := clustercachetest.New(t, clustercachetest.Options{}), filepath.Join(t.TempDir(), "cache.db")
+		c := f.Add("fleet/a", &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("kept")})
+		before := begin(t, f.Resolver(), path, nil)
+		before.watch(c.Key(), &corev1.ConfigMap{})
+		for range 3 {
+			next := begin(t, f.Resolver(), path, nil)
+			next.watch(c.Key(), &corev1.ConfigMap{})
+			require.Zero(t, next.metric("fleetcache_restores_total"))
+			time.Sleep(10 * time.Minute)
+			require.Zero(t, next.metric("fleetcache_persist_failures_total"), "it waits, and fails at nothing")
+			before.end()
+			time.Sleep(2 * persist.DefaultInterval)
+			require.NotZero(t, next.metric("fleetcache_persist_written_bytes_total"))
+			before = next
+		}
+		before.end()
+		last := begin(t, f.Resolver(), path, nil)
+		last.watch(c.Key(), &corev1.ConfigMap{})
+		require.InDelta(t, 1, last.metric("fleetcache_restores_total"), 0)
+		last.end()
+	})
+}
+
 // TestUselessPersistOptionsAreErrors: each names its field.
 func TestUselessPersistOptionsAreErrors(t *testing.T) {
 	for field, o := range map[string]persist.Options{
 		"Persist.Store":    {Secrets: true},
 		"Persist.Interval": {Store: &bolt.Store{}, Interval: time.Millisecond},
 		"Persist.Key":      {Store: &bolt.Store{}, Key: []byte("short")},
+		"Persist.Only":     {Store: &bolt.Store{}, Only: []schema.GroupKind{{Kind: "Secret"}}},
+		"Persist.Except":   {Store: &bolt.Store{}, Except: []schema.GroupKind{{Group: "apps"}}},
 	} {
 		_, err := clustercache.New(clustercache.Options{Resolver: fleettest.NewDirectory(), Persist: o})
 		var typed *clustercache.OptionError

@@ -83,6 +83,50 @@ func TestBoundsAreKept(t *testing.T) {
 	})
 }
 
+// TestStateThatDoesNotFitIsNotBegunAgain in each round, before it is smaller or
+// there is more room.
+func TestStateThatDoesNotFitIsNotBegunAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := pooltest.NewServer(), newMemory()
+		put := func(namespace string, n int) {
+			for i := range n {
+				s.Put(namespace, fmt.Sprint("w", i), i, "noise="+pooltest.Noise(i, 600))
+			}
+		}
+		put("small", 2000)
+		put("large", 4000)
+		first := start(t, s, disk, func(_ *informerpool.Options, o *persist.Options) { o.MaxBytes = 4 << 20 })
+		defer first.stop()
+		pooltest.AcquireSynced(t, first.pool, pooltest.In("small"))
+		time.Sleep(round)
+		require.Equal(t, 2001, disk.count())
+		pooltest.AcquireSynced(t, first.pool, pooltest.In("large"))
+		time.Sleep(round)
+		for i := range 5 {
+			disk.written()
+			s.Put("large", "w0", 10_000+i)
+			time.Sleep(round)
+			require.Equal(t, 2001, disk.count())
+			require.Less(t, disk.written(), 1000)
+		}
+		for i := range 2500 {
+			s.Delete("large", fmt.Sprint("w", i))
+		}
+		time.Sleep(round)
+		require.Equal(t, 2001+1501, disk.count(), "it is smaller")
+		put("large", 4000)
+		time.Sleep(2 * round)
+		disk.written()
+		time.Sleep(round)
+		require.Less(t, disk.written(), 1000)
+		for i := range 2000 {
+			s.Delete("small", fmt.Sprint("w", i))
+		}
+		time.Sleep(2 * round)
+		require.Equal(t, 4002, disk.count(), "there is more room")
+	})
+}
+
 // TestKilledAtAnyWriteLeavesACompleteStateOrNone, in a state so large that it is
 // written in many transactions.
 func TestKilledAtAnyWriteLeavesACompleteStateOrNone(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,7 +40,7 @@ var (
 
 // header describes a kept state. It is written in one transaction with the
 // objects. A state without a header, or with another set of objects than the
-// header's, is not used.
+// header's, is not used. Its times are those of this process, except on disk.
 type header struct {
 	Key     informerpool.Key `json:"key"`
 	Kind    string           `json:"kind,omitempty"`
@@ -62,6 +63,15 @@ type header struct {
 
 // bucket returns the bucket of an informer's objects.
 func (i id) bucket() string { return objectsPrefix + hex.EncodeToString(i[:]) }
+
+// ours reports whether a bucket has a name as the keeper gives it. Others in
+// the store are another program's.
+func ours(bucket string) bool {
+	digits, objects := strings.CutPrefix(bucket, objectsPrefix)
+	of, err := hex.DecodeString(digits)
+
+	return bucket == headers || objects && err == nil && len(of) == idSize && id(of).bucket() == bucket
+}
 
 // idOf returns the id of an informer's key.
 func (c *codec) idOf(k informerpool.Key) id {

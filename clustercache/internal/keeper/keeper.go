@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +35,9 @@ type Config struct {
 	Identity func(informerpool.Epoch) string
 	// Logger receives a line for each state that is dropped.
 	Logger logr.Logger
+	// Wall returns the time of the machine's clock, which may be set. Defaults
+	// to that which now has.
+	Wall func(now time.Time) time.Time
 }
 
 // Keeper implements informerpool.Snapshots. One goroutine, that of Run, writes;
@@ -45,8 +49,14 @@ type Keeper struct {
 	identity func(informerpool.Epoch) string
 	log      logr.Logger
 	codec    *codec
+	clock    clock
 	process  string // identifies this process in headers
 	metrics  *metrics
+	locked   bool // another process uses the store; of Open, and then of Run
+
+	// The states for which there was no room, in the round before and in this
+	// one; of Run.
+	tried, misfits map[id]misfit
 
 	kick chan struct{} // there is something to delete
 	done chan struct{} // closed when Run has returned
@@ -72,6 +82,7 @@ var _ informerpool.Snapshots = (*Keeper)(nil)
 type entry struct {
 	header *header
 	mark   informerpool.Mark // of the state in this process; zero if it is of another one
+	offset time.Duration     // the clock's, as of which the header's times were written
 }
 
 // New returns a Keeper. It does no I/O.
@@ -93,6 +104,7 @@ func New(c Config) (*Keeper, error) {
 		identity: c.Identity,
 		log:      c.Logger.WithName("persist"),
 		codec:    codec,
+		clock:    newClock(c.Wall),
 		process:  rand.Text(),
 		metrics:  newMetrics(),
 		kick:     make(chan struct{}, 1),
@@ -124,41 +136,57 @@ func transforms(o *informerpool.Options, revision string) func(schema.GroupResou
 }
 
 // Open reads which states are kept. If the store cannot be read, it begins
-// empty. Open is called before Run and Load.
+// empty; if another process uses it, Run reads it once that has ended. Open is
+// called before Run and Load.
 func (k *Keeper) Open() {
+	if err := k.open(); err != nil {
+		k.report(err)
+	}
+}
+
+// open returns persist.ErrLocked if another process uses the store.
+func (k *Keeper) open() error {
 	now := time.Now()
 	buckets, err := k.store.Buckets()
+	if k.locked = errors.Is(err, persist.ErrLocked); k.locked {
+		return err
+	}
+	entries := map[id]*entry{}
 	if err == nil {
-		err = k.store.Read(headers, func(key, record []byte) error { return k.readEntry(key, record, now) })
+		err = k.store.Read(headers, func(key, record []byte) error { return k.readEntry(entries, key, record, now) })
 	}
 	if err != nil {
 		k.metrics.failures.Inc()
 		k.metrics.dropped.WithLabelValues(reason(err)).Inc()
 		k.log.Error(err, "Kept states cannot be read, and are dropped")
-		k.mu.entries, k.mu.bytes, k.mu.dropped = map[id]*entry{}, 0, map[id]struct{}{}
+		clear(entries)
 	}
 
-	used := map[string]bool{}
-	if err == nil {
-		used[headers] = true
-	}
-	for of := range k.mu.entries {
+	k.mu.Lock()
+	used := map[string]bool{headers: err == nil}
+	for of, e := range entries {
 		used[of.bucket()] = true
+		k.mu.entries[of] = e
+		k.mu.bytes += e.header.Bytes
 	}
 	for of := range k.mu.dropped {
 		used[of.bucket()] = true
 	}
 	for _, b := range buckets {
-		if !used[b] {
-			k.mu.unknown[b] = struct{}{} // a state that was never complete, or of another program
+		if ours(b) && !used[b] {
+			k.mu.unknown[b] = struct{}{} // a state that was never complete
 		}
 	}
 	k.metrics.bytes.Set(float64(k.mu.bytes))
+	k.mu.Unlock()
+
 	k.wake()
+
+	return nil
 }
 
 // readEntry reads one header. A state that cannot be used is dropped.
-func (k *Keeper) readEntry(key, record []byte, now time.Time) error {
+func (k *Keeper) readEntry(entries map[id]*entry, key, record []byte, now time.Time) error {
 	var of id
 	if len(key) != len(of) {
 		return fmt.Errorf("%w: a header", errFormat)
@@ -166,25 +194,35 @@ func (k *Keeper) readEntry(key, record []byte, now time.Time) error {
 	copy(of[:], key)
 	h, err := k.codec.readHeader(of, record)
 	if err == nil {
+		h.Proven, h.Listed = k.clock.read(h.Proven, now), k.clock.read(h.Listed, now)
 		err = k.settings.check(h, now)
 	}
-	if err == nil && !k.keeps(h.Key.Resource.GroupResource()) {
+	if err == nil && !k.keeps(&h.Key) {
 		err = errSettings // a Secret, for example, is not left on the disk
 	}
 	if err != nil {
 		k.drop(of, h, err)
 		return nil
 	}
-	k.mu.entries[of] = &entry{header: h}
-	k.mu.bytes += h.Bytes
+	entries[of] = &entry{
+		header: h,
+		offset: k.clock.offset(now),
+	}
 
 	return nil
 }
 
-// keeps reports whether states of a resource are kept.
-func (k *Keeper) keeps(resource schema.GroupResource) bool {
+// keeps reports whether states of an informer are kept.
+func (k *Keeper) keeps(key *informerpool.Key) bool {
+	o, resource := &k.options, key.Resource.GroupResource()
+	kind := schema.GroupKind{
+		Group: resource.Group,
+		Kind:  key.Kind,
+	}
 	_, kept := k.settings.transform(resource)
-	return kept && (k.options.Secrets || resource != schema.GroupResource{Resource: "secrets"})
+
+	return kept && (o.Secrets || resource != schema.GroupResource{Resource: "secrets"}) &&
+		(len(o.Only) == 0 || slices.Contains(o.Only, kind)) && !slices.Contains(o.Except, kind)
 }
 
 // Drop implements informerpool.Snapshots.

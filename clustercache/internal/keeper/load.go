@@ -28,7 +28,7 @@ func (k *Keeper) Load(_ context.Context, key informerpool.Key, epoch informerpoo
 	_, gone := k.mu.clusters[key.Cluster]
 	k.mu.Unlock()
 
-	if e == nil || dropped || gone || !k.keeps(key.Resource.GroupResource()) {
+	if e == nil || dropped || gone || !k.keeps(&key) {
 		return nil
 	}
 	if err := k.usable(e.header, key, epoch, first); err != nil {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +118,7 @@ func (m *memory) count() (records int) {
 // process is one process of an operator.
 type process struct {
 	t      *testing.T
+	ahead  atomic.Int64 // by how much the machine's clock was set, a Duration
 	pool   *informerpool.Pool
 	keeper *keeper.Keeper
 	cancel context.CancelFunc
@@ -126,6 +128,13 @@ type process struct {
 func start(t *testing.T, s informerpool.Source, store persist.Store,
 	change func(*informerpool.Options, *persist.Options)) *process {
 	t.Helper()
+	return startAt(t, s, store, change, 0)
+}
+
+// startAt starts a process on a machine whose clock is ahead.
+func startAt(t *testing.T, s informerpool.Source, store persist.Store,
+	change func(*informerpool.Options, *persist.Options), ahead time.Duration) *process {
+	t.Helper()
 	o := informerpool.Options{
 		Source: s,
 		Logger: logr.Discard(),
@@ -134,7 +143,10 @@ func start(t *testing.T, s informerpool.Source, store persist.Store,
 	if change != nil {
 		change(&o, &options)
 	}
+	p := &process{t: t}
+	p.ahead.Store(int64(ahead))
 	k, err := keeper.New(keeper.Config{
+		Wall:      func(now time.Time) time.Time { return now.Round(0).Add(time.Duration(p.ahead.Load())) },
 		Options:   options,
 		Informers: &o,
 		Identity:  func(e informerpool.Epoch) string { return identity(e) },
@@ -146,12 +158,7 @@ func start(t *testing.T, s informerpool.Source, store persist.Store,
 	require.NoError(t, err)
 	k.Open()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{
-		t:      t,
-		pool:   pool,
-		keeper: k,
-		cancel: cancel,
-	}
+	p.pool, p.keeper, p.cancel = pool, k, cancel
 	go k.Run(ctx, pool)
 
 	return p

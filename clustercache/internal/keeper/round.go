@@ -66,7 +66,7 @@ func (b *batch) apply(ctx context.Context) error {
 		if e := k.mu.entries[s.of]; e != nil {
 			k.mu.bytes -= e.header.Bytes
 		}
-		k.mu.entries[s.of] = &entry{header: s.header, mark: s.mark}
+		k.mu.entries[s.of] = &entry{header: s.header, mark: s.mark, offset: s.offset}
 		k.mu.bytes += s.header.Bytes
 	}
 	k.metrics.bytes.Set(float64(k.mu.bytes))
@@ -80,11 +80,19 @@ func (b *batch) apply(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Run writes until ctx ends, and then the last round.
+// lockedPause is the time between two attempts to read a store that another
+// process uses.
+const lockedPause = time.Second
+
+// Run writes until ctx ends, and then the last round. It writes nothing before
+// it has read what is kept.
 func (k *Keeper) Run(ctx context.Context, pool *informerpool.Pool) {
 	defer close(k.done)
 	ticker := time.NewTicker(k.options.Interval)
 	defer ticker.Stop()
+	for k.locked && timetable.Sleep(ctx, lockedPause) {
+		k.report(k.open())
+	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -95,7 +103,7 @@ func (k *Keeper) Run(ctx context.Context, pool *informerpool.Pool) {
 		}
 	}
 
-	if k.options.FlushTimeout > 0 {
+	if k.options.FlushTimeout > 0 && !k.locked {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.options.FlushTimeout)
 		defer cancel()
 		k.report(k.round(last, pool, false))
@@ -108,12 +116,13 @@ func (k *Keeper) round(ctx context.Context, pool *informerpool.Pool, paced bool)
 	if err := k.deleteDropped(); err != nil {
 		return err
 	}
+	k.tried, k.misfits = k.misfits, map[id]misfit{}
 	b := &batch{keeper: k, paced: paced}
 	for _, key := range pool.Keys() {
 		if ctx.Err() != nil {
 			break // what is complete is written
 		}
-		if !k.keeps(key.Resource.GroupResource()) {
+		if !k.keeps(&key) {
 			continue
 		}
 		if err := k.heed(ctx, b); err != nil {
@@ -243,6 +252,10 @@ func (k *Keeper) report(err error) {
 	switch {
 	case err == nil && changed:
 		k.log.Info("States are written again")
+	case errors.Is(err, persist.ErrLocked):
+		if changed {
+			k.log.Info("Nothing is kept before another process has ended", "reason", err.Error())
+		}
 	case err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 		k.metrics.failures.Inc()
 		if changed {

@@ -43,14 +43,15 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 	c, exact := pool.Capture(key, since)
 	now := time.Now()
 	identity := k.identity(c.Epoch)
+	h := k.header(key, &c, identity)
 	switch {
-	case !exact, identity == "", k.options.MaxAge >= 0 && now.Sub(c.Proven) > k.options.MaxAge:
+	case !exact, identity == "", k.settings.check(h, now) != nil:
 		return nil
-	case e != nil && c.Mark == e.mark && now.Sub(e.header.Proven) < max(k.options.MaxAge/8, k.options.Interval):
+	case e != nil && c.Mark == e.mark && (k.clock.offset(now)-e.offset).Abs() <= maxSkew &&
+		now.Sub(e.header.Proven) < max(k.options.MaxAge/8, k.options.Interval):
 		return nil
 	}
 
-	h := k.header(key, &c, identity)
 	s := &saving{
 		keeper: k,
 		batch:  b,
@@ -59,12 +60,21 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 		began:  len(b.changes),
 		header: h,
 		mark:   c.Mark,
+		offset: k.clock.offset(now),
 	}
 	if e != nil && c.Unchanged {
 		h.Kind, h.Objects, h.Digest, h.Bytes = e.header.Kind, e.header.Objects, e.header.Digest, e.header.Bytes
 		return s.end()
 	}
 
+	if e != nil {
+		s.room = e.header.Bytes
+	}
+	if m, tried := k.tried[of]; tried && len(c.Objects) >= m.objects && k.overfull(m.bytes-s.room) {
+		k.misfits[of] = m
+		k.metrics.full.Inc()
+		return nil
+	}
 	var before []kept
 	if e == nil {
 		// What is there was never complete, or is not valid.
@@ -77,7 +87,6 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 		} else if err != nil {
 			return err
 		}
-		s.room = e.header.Bytes
 	}
 	fits, err := s.objects(ctx, before, k.sorted(c.Objects, h))
 	if !fits || err != nil {
@@ -96,8 +105,8 @@ func (k *Keeper) header(key informerpool.Key, c *informerpool.Capture, identity 
 		Kind:              c.Kind,
 		Cluster:           identity,
 		Version:           c.ResourceVersion,
-		Proven:            c.Proven.Round(0),
-		Listed:            c.Listed.Round(0),
+		Proven:            c.Proven,
+		Listed:            c.Listed,
 		Process:           k.process,
 		Epoch:             c.Epoch,
 		DropManagedFields: k.settings.dropManagedFields,
@@ -143,6 +152,13 @@ func (k *Keeper) records(bucket string) ([]kept, error) {
 	return out, err
 }
 
+// misfit is a state for which there was no room. It is not begun again, as far
+// as it fits, before it has fewer objects or there is more room.
+type misfit struct {
+	objects int
+	bytes   int64 // of its first records, which did not fit
+}
+
 // saving is a state that is being written.
 type saving struct {
 	keeper *Keeper
@@ -154,6 +170,7 @@ type saving struct {
 	room   int64 // bytes of the state that it replaces
 	header *header
 	mark   informerpool.Mark
+	offset time.Duration
 }
 
 // objects adds the changes that turn the records before into those of the
@@ -184,6 +201,7 @@ func (s *saving) objects(ctx context.Context, before []kept, after []object) (fi
 		all.add(o.key[:], sum)
 		h.Bytes += size
 		if k.overfull(h.Bytes - s.room) {
+			k.misfits[s.of] = misfit{len(after), h.Bytes}
 			return false, s.giveUp()
 		}
 		if err := s.part(ctx); err != nil {
@@ -229,7 +247,9 @@ func (s *saving) giveUp() error {
 
 // end adds the header.
 func (s *saving) end() error {
-	record, err := s.keeper.codec.marshal(headers, s.of[:], s.header)
+	clock, now, written := s.keeper.clock, time.Now(), *s.header
+	written.Proven, written.Listed = clock.write(written.Proven, now), clock.write(written.Listed, now)
+	record, err := s.keeper.codec.marshal(headers, s.of[:], &written)
 	if err != nil {
 		return err
 	}

@@ -7,18 +7,25 @@
 // file system with flock, on a local disk: a volume of its own, or an emptyDir,
 // which outlives a container but not its Pod.
 //
-// bbolt maps the file into memory, and trusts its structure. [Open] therefore
-// reads the whole file first, and begins anew with an empty one if a page is
-// damaged; records have checksums of their own (see clustercache/persist).
+// The file has a marker, and [Open] neither uses nor changes one that lacks it,
+// be it another program's database or any other file.
+//
+// bbolt maps the file into memory, and trusts its structure. Open therefore
+// reads the whole file first, and sets it aside and begins with a new one if a
+// page is damaged; records have checksums of their own (see
+// clustercache/persist).
 package bolt
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime/debug"
-	"syscall"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -28,6 +35,9 @@ import (
 // DefaultMaxFileBytes is the default of Options.MaxFileBytes.
 const DefaultMaxFileBytes = 2 * persist.DefaultMaxBytes
 
+// lockPause is the time between two attempts to lock the file.
+const lockPause = 100 * time.Millisecond
+
 // fill is how full pages are made: most records are written in order.
 const fill = 0.9
 
@@ -35,16 +45,21 @@ const fill = 0.9
 // again: it was damaged while it was open.
 var ErrBroken = errors.New("file is damaged")
 
+// ErrForeign indicates a file that is not of this package, or of a revision of
+// it that had no marker yet. Such a file is never changed: use another path, or
+// delete it.
+var ErrForeign = errors.New("not a file of fleetcache's caches")
+
 var errNoPath = errors.New("the path of the file is required")
 
 // Error is an error of a file.
 type Error struct {
 	// Path is the path of the file.
 	Path string
-	// Op is what was attempted: "open", "read" or "write".
+	// Op is what was attempted: "open", "read", "write" or "close".
 	Op string
 	// Err is the cause. It is persist.ErrLocked if another process uses the
-	// file.
+	// file, and wraps ErrForeign if the file is not ours.
 	Err error
 }
 
@@ -54,6 +69,24 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// DamageError describes a damaged file that was set aside.
+type DamageError struct {
+	// Path is the path of the file, which is a new one now.
+	Path string
+	// Aside is where the damaged one is.
+	Aside string
+	// Err is the damage.
+	Err error
+}
+
+// Error implements error.
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("%s is damaged, and was set aside as %s: %v", e.Path, e.Aside, e.Err)
+}
+
+// Unwrap returns the damage.
+func (e *DamageError) Unwrap() error { return e.Err }
+
 // Options configure a Store.
 type Options struct {
 	// MaxFileBytes is how large the file may become; it never shrinks. A write
@@ -61,127 +94,184 @@ type Options struct {
 	// which is twice the default of persist.Options.MaxBytes; negative means no
 	// limit.
 	MaxFileBytes int
-	// OnDamage is called by Open, before it returns, if the file was damaged or
-	// of another format, and has been emptied. Optional.
+	// LockTimeout is how long Open waits while another process uses the file.
+	// Defaults to 0: it does not wait.
+	LockTimeout time.Duration
+	// Later has Open return a Store also if another process still uses the file
+	// after LockTimeout, as in a rolling update, in which the old Pod ends once
+	// the new one is ready. Until the other process has ended, each method of
+	// the Store fails with persist.ErrLocked; the first one after that opens the
+	// file. A ClusterCache tries every second, and begins to keep its caches
+	// then.
+	Later bool
+	// OnDamage is called if the file was damaged, or of another format, and has
+	// been set aside; why is a [*DamageError]. That is before Open returns,
+	// unless the file is opened Later. Defaults to a warning by log/slog.
 	OnDamage func(why error)
 }
 
 // Store is a persist.Store in a file.
 type Store struct {
-	path string
-	db   *bbolt.DB
+	path    string
+	options Options
+	db      atomic.Pointer[bbolt.DB]
+
+	opening sync.Mutex // nobody waits for it but Close
+	closed  bool       // protected by opening
 }
 
 var _ persist.Store = (*Store)(nil)
 
 // Open opens the file, which belongs to one Store at a time, and creates it and
-// its directory if necessary, readable by the current user only. It does not
-// wait for another process: the error is then an [*Error] with
-// persist.ErrLocked. It reads the whole file, which blocks for as long as that
-// takes.
+// its directory if necessary, readable by the current user only. It reads the
+// whole file, which blocks for as long as that takes.
+//
+// If another process uses the file, the error is an [*Error] with
+// persist.ErrLocked, after LockTimeout. If the file is not of this package, the
+// error wraps [ErrForeign], and the file is as it was. If it is, but damaged,
+// Open renames it to one that ends in .damaged, .damaged.1 or .damaged.2, and
+// creates a new one; if all of these exist, the oldest is replaced.
 func Open(path string, o Options) (*Store, error) {
-	fail := func(err error) (*Store, error) {
-		return nil, &Error{
-			Path: path,
-			Op:   "open",
-			Err:  err,
-		}
-	}
-	if path == "" {
-		return fail(errNoPath)
-	}
 	if o.MaxFileBytes == 0 {
 		o.MaxFileBytes = DefaultMaxFileBytes
 	}
-	file, err := openLocked(path)
-	if err != nil {
-		return fail(err)
+	if o.OnDamage == nil {
+		o.OnDamage = func(why error) { slog.Warn("Kept caches are lost", "error", why) }
 	}
-	damage, err := repair(file)
-	if err != nil {
-		return fail(errors.Join(err, file.Close()))
+	s := &Store{
+		path:    path,
+		options: o,
 	}
-	if damage != nil && o.OnDamage != nil {
-		o.OnDamage(damage)
+	err := s.wait()
+	if err == nil || o.Later && errors.Is(err, persist.ErrLocked) {
+		return s, nil
 	}
 
-	s := &Store{path: path}
+	return nil, &Error{
+		Path: path,
+		Op:   "open",
+		Err:  err,
+	}
+}
+
+// wait opens the file, and waits for another process that uses it.
+func (s *Store) wait() error {
+	if s.path == "" {
+		return errNoPath
+	}
+	for began := time.Now(); ; {
+		_, err := s.database()
+		left := s.options.LockTimeout - time.Since(began)
+		if left <= 0 || !errors.Is(err, persist.ErrLocked) {
+			return err
+		}
+		time.Sleep(min(lockPause, left))
+	}
+}
+
+// database returns the database, and opens the file if that has not been
+// possible yet.
+func (s *Store) database() (*bbolt.DB, error) {
+	if db := s.db.Load(); db != nil {
+		return db, nil
+	}
+	db, damage, err := s.load()
+	if damage != nil {
+		s.options.OnDamage(damage)
+	}
+	return db, err
+}
+
+// load opens the file, and begins with a new one if it is damaged.
+func (s *Store) load() (db *bbolt.DB, damage, err error) {
+	if !s.opening.TryLock() {
+		return nil, nil, persist.ErrLocked
+	}
+	defer s.opening.Unlock()
+
+	if db = s.db.Load(); db != nil {
+		return db, nil, nil
+	}
+	if s.closed {
+		return nil, nil, fs.ErrClosed
+	}
+	db, damage, err = s.open()
+	if damage != nil {
+		var again error
+		if db, again, err = s.open(); again != nil {
+			err = again
+		}
+	}
+	if err != nil {
+		return nil, damage, err
+	}
+	s.db.Store(db)
+
+	return db, damage, nil
+}
+
+// open opens the file. If it is damaged, open sets it aside, and returns no
+// database.
+func (s *Store) open() (db *bbolt.DB, damage, err error) {
+	f, err := lockFile(s.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	damage, err = f.prepare()
+	if damage == nil && err == nil {
+		if db, err = s.use(f); !errors.Is(err, ErrBroken) {
+			return db, nil, err
+		}
+		damage, err = err, nil
+	}
+	if damage == nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	aside, err := f.setAside()
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, nil, fmt.Errorf("it is damaged (%w), and cannot be set aside: %w", damage, err)
+	}
+
+	return nil, &DamageError{
+		Path:  s.path,
+		Aside: aside,
+		Err:   damage,
+	}, nil
+}
+
+// use has bbolt use a file. After an error that is not ErrBroken, bbolt has
+// closed it.
+func (s *Store) use(f *file) (db *bbolt.DB, err error) {
 	err = guarded(func() (err error) {
-		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{
+		db, err = bbolt.Open(s.path, 0o600, &bbolt.Options{
 			// A list of free pages that was damaged would have live pages
 			// overwritten; it is made from the pages instead.
 			NoFreelistSync: true,
 			FreelistType:   bbolt.FreelistMapType,
-			MaxSize:        max(o.MaxFileBytes, 0),
-			OpenFile:       func(string, int, os.FileMode) (*os.File, error) { return file, nil },
+			MaxSize:        max(s.options.MaxFileBytes, 0),
+			OpenFile:       func(string, int, os.FileMode) (*os.File, error) { return f.File, nil },
 		})
 		return err
 	})
-	if err != nil {
-		return fail(err) // bbolt has closed the file
-	}
-
-	return s, nil
-}
-
-// openLocked opens a regular file, and locks it.
-func openLocked(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600) // does not wait for a pipe's reader
-	if err != nil {
-		return nil, err
-	}
-	if err := lock(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
-
-func lock(file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New("not a regular file")
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return persist.ErrLocked
-		}
-		return err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return file.Chmod(0o600)
-	}
-	return nil
-}
-
-// repair empties a file that bbolt must not see, and returns why it did.
-func repair(file *os.File) (damage, err error) {
-	info, err := file.Stat()
-	if err != nil || info.Size() == 0 {
-		return nil, err
-	}
-	if damage, err = check(file, info.Size()); damage == nil || err != nil {
-		return nil, err
-	}
-	err = errors.Join(file.Truncate(0), file.Sync())
-	if errors.Is(damage, errUnused) {
-		return nil, err // its process ended before the first write
-	}
-	return damage, err
+	return db, err
 }
 
 // Close closes the file. Nothing may be in progress.
-func (s *Store) Close() error { return s.do("close", s.db.Close) }
+func (s *Store) Close() error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	s.closed = true
+	db := s.db.Load()
+	if db == nil {
+		return nil
+	}
+	return s.typed("close", guarded(db.Close))
+}
 
 // Buckets implements persist.Store.
 func (s *Store) Buckets() (names []string, err error) {
-	err = s.do("read", func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
+	err = s.do("read", func(db *bbolt.DB) error {
+		return db.View(func(tx *bbolt.Tx) error {
 			names = nil
 			return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
 				names = append(names, string(name))
@@ -195,8 +285,8 @@ func (s *Store) Buckets() (names []string, err error) {
 // Read implements persist.Store.
 func (s *Store) Read(bucket string, f func(key, value []byte) error) error {
 	var stopped error
-	err := s.do("read", func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
+	err := s.do("read", func(db *bbolt.DB) error {
+		return db.View(func(tx *bbolt.Tx) error {
 			b := tx.Bucket([]byte(bucket))
 			if b == nil {
 				return nil
@@ -216,8 +306,8 @@ func (s *Store) Read(bucket string, f func(key, value []byte) error) error {
 
 // Apply implements persist.Store.
 func (s *Store) Apply(changes []persist.Change) error {
-	return s.do("write", func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
+	return s.do("write", func(db *bbolt.DB) error {
+		return db.Update(func(tx *bbolt.Tx) error {
 			for _, c := range changes {
 				if err := apply(tx, c); err != nil {
 					return err
@@ -250,16 +340,25 @@ func apply(tx *bbolt.Tx, c persist.Change) error {
 	return b.Put(c.Key, c.Value)
 }
 
-// do calls f, and adds what failed to its error.
-func (s *Store) do(op string, f func() error) error {
-	if err := guarded(f); err != nil {
-		return &Error{
-			Path: s.path,
-			Op:   op,
-			Err:  err,
-		}
+// do calls f with the database, and adds what failed to its error.
+func (s *Store) do(op string, f func(*bbolt.DB) error) error {
+	db, err := s.database()
+	if err == nil {
+		err = guarded(func() error { return f(db) })
 	}
-	return nil
+	return s.typed(op, err)
+}
+
+// typed adds what failed to an error.
+func (s *Store) typed(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{
+		Path: s.path,
+		Op:   op,
+		Err:  err,
+	}
 }
 
 // guarded calls f, and returns its panic as an error: bbolt panics if a page is

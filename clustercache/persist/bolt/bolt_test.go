@@ -14,7 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -144,7 +146,25 @@ func written(t testing.TB) (file []byte, want map[string]map[string]string) {
 // for the checksums of the records.
 func requireUsable(t *testing.T, path string) (damaged bool) {
 	t.Helper()
-	s, err := bolt.Open(path, bolt.Options{OnDamage: func(error) { damaged = true }})
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var aside string
+	s, err := bolt.Open(path, bolt.Options{OnDamage: func(why error) {
+		typed := (*bolt.DamageError)(nil)
+		require.ErrorAs(t, why, &typed)
+		damaged, aside = true, typed.Aside
+	}})
+	if damaged {
+		path = aside
+	}
+	left, readErr := os.ReadFile(path)
+	require.NoError(t, readErr)
+	if len(content) > 0 {
+		require.Equal(t, content, left, "no byte is lost")
+	}
+	if errors.Is(err, bolt.ErrForeign) { // no marker is left
+		return false
+	}
 	require.NoError(t, err)
 	before := contents(t, s)
 	if damaged {
@@ -178,12 +198,12 @@ func requireUsable(t *testing.T, path string) (damaged bool) {
 }
 
 // TestDamagedFileNeitherCrashesNorLies: bits that flip, and files that are cut
-// off, lead to an empty store or to records that differ, which have checksums.
+// off, lead to a new file or to records that differ, which have checksums.
 func TestDamagedFileNeitherCrashesNorLies(t *testing.T) {
 	file, _ := written(t)
 	path := filepath.Join(t.TempDir(), "cache.db")
 	r := rand.New(rand.NewPCG(7, 8))
-	page, emptied, tries := os.Getpagesize(), 0, 400
+	page, renewed, tries := os.Getpagesize(), 0, 400
 	for i := range tries {
 		damaged := bytes.Clone(file)
 		switch i % 4 {
@@ -199,10 +219,10 @@ func TestDamagedFileNeitherCrashesNorLies(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(path, damaged, 0o600))
 		if requireUsable(t, path) {
-			emptied++
+			renewed++
 		}
 	}
-	require.Greater(t, emptied, tries/8, "some damage is found by the check")
+	require.Greater(t, renewed, tries/8, "some damage is found by the check")
 }
 
 // FuzzDamage: whatever a file says, opening and using it does not crash.
@@ -266,12 +286,15 @@ func TestFileThatWasNeverWrittenIsNotDamaged(t *testing.T) {
 // TestUnusablePathIsAnError: nothing hangs, and nothing is replaced.
 func TestUnusablePathIsAnError(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
+	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	for _, path := range []string{dir, filepath.Join(file, "below"), "/proc/fleetcache.db", os.DevNull} {
-		_, err := bolt.Open(path, bolt.Options{})
-		var typed *bolt.Error
-		require.ErrorAs(t, err, &typed, path)
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, path := range []string{dir, pipe, filepath.Join(file, "below"), "/proc/fleetcache.db", os.DevNull, ""} {
+		for _, later := range []bool{false, true} {
+			_, err := bolt.Open(path, bolt.Options{Later: later, LockTimeout: time.Hour})
+			var typed *bolt.Error
+			require.ErrorAs(t, err, &typed, path)
+		}
 	}
 }
 

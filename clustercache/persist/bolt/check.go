@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"math"
 	"os"
@@ -29,16 +28,15 @@ const (
 	bucketSize = 16
 	branchFlag = 0x01
 	leafFlag   = 0x02
+	metaFlag   = 0x04
 	bucketElem = 0x01
 	noFreelist = math.MaxUint64
-	initialTx  = 1 // of a file that was made, and never written to
 	maxDepth   = 32
 	maxPages   = 1 << 32
 	maxKey     = 32 << 10
-)
 
-// errUnused indicates a file that was made, and never written to.
-var errUnused = errors.New("unused")
+	minPageSize, maxPageSize = 1 << 10, 1 << 24
+)
 
 // checker checks that every page that can be reached is valid, and reached
 // once.
@@ -87,40 +85,22 @@ func (c *checker) read(at int64, n int64) ([]byte, error) {
 
 // meta returns the root of the valid meta page.
 func (c *checker) meta(size int64) (root uint64, err error) {
-	found, newest, freelist := false, uint64(0), uint64(0)
+	var newest meta
 	for i := range int64(2) {
 		page, err := c.read(i*c.pageSize, headerSize+metaSize)
 		if err != nil {
 			return 0, err
 		}
-		m := page[headerSize:]
-		h := fnv.New64a()
-		h.Write(m[:metaSize-8])
-		if u32(m[0:]) != magic || u32(m[4:]) != version || u64(m[56:]) != h.Sum64() {
-			continue
-		}
-		if tx := u64(m[48:]); !found || tx > newest {
-			found, newest = true, tx
-			root, c.pages = u64(m[16:]), u64(m[40:])
-			if int64(u32(m[8:])) != c.pageSize {
-				return 0, errors.New("another page size")
-			}
-			freelist = u64(m[32:])
+		if m := meta(page[headerSize:]); m.valid() && (newest == nil || m.tx() > newest.tx()) {
+			newest = m
 		}
 	}
-
-	switch {
-	case !found:
+	if newest == nil {
 		return 0, errors.New("no valid meta page")
-	case newest <= initialTx:
-		return 0, errUnused
-	case freelist != noFreelist:
-		return 0, errors.New("a list of free pages")
-	case c.pages < 3 || c.pages > maxPages || int64(c.pages)*c.pageSize > size:
-		return 0, fmt.Errorf("truncated: %d pages in %d bytes", c.pages, size)
 	}
+	c.pages = newest.pages()
 
-	return root, nil
+	return newest.root(), newest.check(c.pageSize, size)
 }
 
 // reach reports whether a page is reached for the first time.

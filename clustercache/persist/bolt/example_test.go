@@ -20,7 +20,7 @@ import (
 func Example() {
 	run := func(ctx context.Context, r resolver.Resolver) error {
 		o := clustercache.Options{Resolver: r, Discover: true}
-		store, err := bolt.Open("/var/cache/operator/fleetcache.db", bolt.Options{})
+		store, err := bolt.Open("/var/cache/operator/fleetcache.db", bolt.Options{Later: true})
 		if err != nil {
 			slog.Error("Caches are not kept", "error", err)
 		} else {
