@@ -95,10 +95,13 @@ func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, 
 }
 
 // Serving returns nil if a cluster is connected, and the cache answers reads of
-// each of the kinds: each is watched, and all of its watches have synced and
-// are trusted. It does no I/O. The error joins a [*ClusterError] for the
-// cluster, or for each kind, with the cause; [IsWaiting] and [ReasonOf] classify
-// it. Without kinds only the connection counts.
+// each of the kinds, whatever they select: all of the kind is watched, and all
+// of its watches have synced and are trusted. Where only a namespace of a kind
+// is watched, or a selection, the error is [ErrNotWatched]: what is asked for
+// there is [Watch.HasSynced] or [Use].Synced. Serving does no I/O. The error
+// joins a [*ClusterError] for the cluster, or for each kind, with the cause;
+// [IsWaiting] and [ReasonOf] classify it. Without kinds only the connection
+// counts.
 func (cc *ClusterCache) Serving(cluster client.ObjectKey, kinds ...client.Object) error {
 	fail := func(gvk schema.GroupVersionKind, err error) error {
 		return &ClusterError{
@@ -120,17 +123,22 @@ func (cc *ClusterCache) Serving(cluster client.ObjectKey, kinds ...client.Object
 	var errs []error
 	for _, kind := range kinds {
 		id, err := cc.selection(kind, nil)
-		watched := false
+		whole, parts := false, 0
 		for _, w := range c.wants.All() {
 			if err != nil || w.GVK != id.GVK {
 				continue
 			}
-			watched = true
+			whole = whole || w.Selection == id || w.Covers(&client.ListOptions{})
+			parts++
 			if synced, why := c.standing(w); !synced {
 				err = why
 			}
 		}
-		if err == nil && !watched {
+		switch {
+		case err != nil || whole:
+		case parts > 0:
+			err = fmt.Errorf("%w as a whole", ErrNotWatched)
+		default:
 			err = ErrNotWatched
 		}
 		if err != nil {

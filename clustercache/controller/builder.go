@@ -161,9 +161,11 @@ func (b *Builder) InClustersMatching(selector labels.Selector) *Builder {
 }
 
 // WithOptions sets the controller's options. Its concurrency is shared by all
-// clusters. Without a LogConstructor, log lines name the controller, the
-// cluster and the object. With the ClusterCache's Options.Sharding,
-// NeedLeaderElection defaults to false: each replica reconciles its share.
+// clusters; it defaults to the manager's for the kind given to For
+// (GroupKindConcurrency), and then to the manager's for all. Without a
+// LogConstructor, log lines name the controller, the cluster and the object.
+// With the ClusterCache's Options.Sharding, NeedLeaderElection defaults to
+// false: each replica reconciles its share.
 func (b *Builder) WithOptions(options runtimecontroller.TypedOptions[Request]) *Builder {
 	b.options = options
 	return b
@@ -310,6 +312,10 @@ func (b *Builder) withDefaults(name string, gvk schema.GroupVersionKind) runtime
 	options := b.options
 	if options.LogConstructor == nil {
 		options.LogConstructor = logRequests(b.mgr.GetLogger(), name, gvk)
+	}
+	if options.MaxConcurrentReconciles == 0 && !gvk.Empty() { // controller-runtime's builder sees no kind
+		ofKinds := b.mgr.GetControllerOptions().GroupKindConcurrency
+		options.MaxConcurrentReconciles = max(0, ofKinds[gvk.GroupKind().String()])
 	}
 	if b.cc.Options().Sharding != nil && options.NeedLeaderElection == nil {
 		options.NeedLeaderElection = new(false)

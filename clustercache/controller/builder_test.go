@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -196,6 +198,66 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	})
+}
+
+// kindManager is a manager that bounds the concurrency of kinds.
+type kindManager struct {
+	*fleettest.Manager
+
+	kinds map[string]int
+}
+
+func (m kindManager) GetControllerOptions() config.Controller {
+	o := m.Manager.GetControllerOptions()
+	o.GroupKindConcurrency, o.MaxConcurrentReconciles = m.kinds, 3
+	return o
+}
+
+// TestBuilderHasTheConcurrencyOfItsKind, unless its own options say otherwise;
+// the manager's for all kinds comes last.
+func TestBuilderHasTheConcurrencyOfItsKind(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kinds map[string]int
+		own   int
+		want  int
+	}{
+		"of the kind":              {kinds: map[string]int{"ConfigMap": 2}, want: 2},
+		"its own":                  {kinds: map[string]int{"ConfigMap": 2}, own: 4, want: 4},
+		"of another kind":          {kinds: map[string]int{"Deployment.apps": 2}, want: 3},
+		"none that makes sense":    {kinds: map[string]int{"ConfigMap": -1}, want: 3},
+		"of no kind in particular": {want: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory()
+				d.Set(fleettest.Key("a"), api.Config())
+				for i := range 8 {
+					api.Put(fmt.Sprint("object-", i), "1", nil)
+				}
+				o := fleettest.Silent(d)
+				o.Discover = true
+				cc := fleettest.Start(t, o)
+				mgr := kindManager{fleettest.NewManager(), tc.kinds}
+				var atOnce atomic.Int64
+				_, err := fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).
+					WithOptions(controller.TypedOptions[fleetcontroller.Request]{MaxConcurrentReconciles: tc.own}).
+					Build(reconcile.TypedFunc[fleetcontroller.Request](
+						func(ctx context.Context, _ fleetcontroller.Request) (reconcile.Result, error) {
+							atOnce.Add(1)
+							<-ctx.Done()
+							return reconcile.Result{}, nil
+						}))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- mgr.Added[0].Start(ctx) }()
+				time.Sleep(time.Minute)
+				require.EqualValues(t, tc.want, atOnce.Load())
+				cancel()
+				require.NoError(t, <-done)
+			})
+		})
+	}
 }
 
 func TestBuilderRefusesWhatCannotBe(t *testing.T) {

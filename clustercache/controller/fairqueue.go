@@ -31,10 +31,21 @@ import (
 func FairQueue(maxPerCluster int) func(
 	name string, limiter workqueue.TypedRateLimiter[Request],
 ) workqueue.TypedRateLimitingInterface[Request] {
+	return FairQueueOf(maxPerCluster, Request.cluster)
+}
+
+// FairQueueOf is [FairQueue] for requests of any type, such as a
+// reconcile.Request for the object of the hub that describes a cluster. cluster
+// returns the cluster of a request; it must be quick, and always return the same
+// for a request. It panics if cluster is nil.
+func FairQueueOf[request comparable](maxPerCluster int, cluster func(request) client.ObjectKey) func(
+	name string, limiter workqueue.TypedRateLimiter[request],
+) workqueue.TypedRateLimitingInterface[request] {
+	requireAll("FairQueueOf", map[string]bool{"cluster": cluster != nil})
 	return func(
-		name string, limiter workqueue.TypedRateLimiter[Request],
-	) workqueue.TypedRateLimitingInterface[Request] {
-		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[Request]) { o.RateLimiter = limiter })
-		return fairqueue.New(inner, maxPerCluster, func(r Request) client.ObjectKey { return r.Cluster })
+		name string, limiter workqueue.TypedRateLimiter[request],
+	) workqueue.TypedRateLimitingInterface[request] {
+		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[request]) { o.RateLimiter = limiter })
+		return fairqueue.New(inner, maxPerCluster, cluster)
 	}
 }

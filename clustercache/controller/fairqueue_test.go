@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -81,4 +82,35 @@ func TestSlowClusterLeavesWorkersToTheOthers(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	})
+}
+
+// TestFairQueueOfAnyRequest: here a request is an object of the hub with the
+// name of a cluster.
+func TestFairQueueOfAnyRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		newQueue := fleetcontroller.FairQueueOf(1, func(r reconcile.Request) client.ObjectKey {
+			return client.ObjectKey{Name: r.Namespace}
+		})
+		q := newQueue("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		request := func(cluster, name string) reconcile.Request {
+			return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: cluster, Name: name}}
+		}
+		for i := range 10 {
+			q.Add(request("slow", fmt.Sprint(i)))
+		}
+		q.Add(request("quick", "one"))
+		synctest.Wait()
+		first, _ := q.Get()
+		require.Equal(t, "slow", first.Namespace)
+		second, _ := q.Get()
+		require.Equal(t, request("quick", "one"), second, "its turn, while the slow one is at work")
+		q.Done(second)
+		q.Done(first)
+		third, _ := q.Get()
+		require.Equal(t, "slow", third.Namespace)
+		q.Done(third)
+	})
+	require.PanicsWithValue(t, "controller: FairQueueOf: required: cluster",
+		func() { fleetcontroller.FairQueueOf[reconcile.Request](1, nil) })
 }

@@ -27,11 +27,12 @@ import (
 //
 // The function is called for each request and has to be cheap; create outside
 // of it what the reconcilers share. A request for a cluster that is unknown, or
-// gone, is dropped. One that fails because the cluster is not connected is
+// gone, is dropped. One that fails because its cluster is not connected is
 // retried after Options.RetryInterval, without the exponential back-off of
 // other errors, which would delay requests after the cluster is connected
-// again. The logger in the context names the cluster, and [ClusterFromContext]
-// returns it.
+// again. That another cluster is unknown or not connected is an error like any
+// other: controller-runtime counts it, logs it and tries again. The logger in
+// the context names the cluster, and [ClusterFromContext] returns it.
 func PerCluster(
 	cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler,
 ) reconcile.TypedReconciler[Request] {
@@ -48,7 +49,9 @@ const notOwnerRetry = time.Second
 // dropped, since the owner has them as well. Once the cluster of a request is
 // lost, the context of the call ends, with the cause
 // [clustercache.ErrNotOwner], and its result has no effect: the next owner
-// reconciles all objects. [PerCluster] and [Builder] include it.
+// reconciles all objects. That another replica owns another cluster, to which
+// the reconciler wrote, is an error like any other. [PerCluster] and [Builder]
+// include it.
 func WhileOwned[request comparable](
 	cc *clustercache.ClusterCache, cluster func(request) client.ObjectKey,
 	reconciler reconcile.TypedReconciler[request],
@@ -59,7 +62,8 @@ func WhileOwned[request comparable](
 		"reconciler": reconciler != nil,
 	})
 	return reconcile.TypedFunc[request](func(ctx context.Context, r request) (reconcile.Result, error) {
-		working, done, err := cc.Work(ctx, cluster(r))
+		key := cluster(r)
+		working, done, err := cc.Work(ctx, key)
 		if err != nil {
 			ctrllog.FromContext(ctx).V(1).Info("Request dropped", "cause", err.Error())
 			return reconcile.Result{}, nil
@@ -70,7 +74,7 @@ func WhileOwned[request comparable](
 		switch {
 		case errors.Is(context.Cause(working), clustercache.ErrNotOwner):
 			return reconcile.Result{}, nil
-		case errors.Is(err, clustercache.ErrNotOwner):
+		case says(err, key, clustercache.ErrNotOwner).alone():
 			return reconcile.Result{RequeueAfter: notOwnerRetry}, nil
 		}
 
@@ -104,10 +108,13 @@ func perCluster(
 			ctx = ctrllog.IntoContext(ctx, ctrllog.FromContext(ctx).WithValues(values(r)...))
 			result, err = reconciler(c).Reconcile(ctx, reconcile.Request{NamespacedName: r.ObjectKey})
 		}
+		unknown := says(err, r.Cluster, clustercache.ErrUnknownCluster)
 		switch {
-		case errors.Is(err, clustercache.ErrUnknownCluster) && !errors.Is(err, clustercache.ErrNotStarted):
+		// Nothing follows a request that is dropped: the error has to name its
+		// cluster. If another one does not, the next attempt finds it unknown.
+		case unknown.alone() && unknown.named && !errors.Is(err, clustercache.ErrNotStarted):
 			return reconcile.Result{}, nil
-		case errors.Is(err, clustercache.ErrNotConnected):
+		case says(err, r.Cluster, clustercache.ErrNotConnected).alone():
 			ctrllog.FromContext(ctx).V(1).Info("Cluster is not connected; trying again later", "after", again)
 			return reconcile.Result{RequeueAfter: again}, nil
 		}

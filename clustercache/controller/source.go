@@ -36,6 +36,8 @@ type Source[request comparable, mapFunc mapping[request]] struct {
 		runs    []*run[request]
 		paused  bool
 		stopped bool
+		started bool
+		early   map[Request]struct{} // triggered before the first run
 	}
 }
 
@@ -90,6 +92,8 @@ func (s *Source[request, mapFunc]) Start(
 		return nil
 	}
 	s.mu.runs = append(s.mu.runs, r)
+	early := s.mu.early
+	s.mu.started, s.mu.early = true, nil
 	if s.mu.paused { // before there is anything to deliver
 		r.pause()
 	}
@@ -97,6 +101,9 @@ func (s *Source[request, mapFunc]) Start(
 	s.mu.Unlock()
 
 	r.subscription.Start() // does nothing if it was stopped meanwhile
+	for object := range early {
+		r.trigger(object)
+	}
 
 	return nil
 }
@@ -139,15 +146,40 @@ func (s *Source[request, mapFunc]) SetMapping(mapping mapFunc) {
 // Trigger delivers an object once more, marked as Resync, if it is cached and
 // the source selects it. A source of clusters delivers the state of the
 // object's cluster, and one of declarations the owner that has the object's kind
-// and name. It does not wait.
+// and name. Before the source is started for the first time, what is triggered
+// is kept until then. It does not wait.
 func (s *Source[request, mapFunc]) Trigger(object Request) {
+	if s.keep(object) {
+		return
+	}
 	for _, r := range s.all() {
-		r.subscription.Trigger(object.Cluster, object.GVK, object.ObjectKey)
+		r.trigger(object)
 	}
 }
 
+// keep keeps an object that is triggered before the first start, and reports
+// whether it did.
+func (s *Source[request, mapFunc]) keep(object Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.mu.started || s.mu.stopped {
+		return false
+	}
+	if s.mu.early == nil {
+		s.mu.early = map[Request]struct{}{}
+	}
+	s.mu.early[object] = struct{}{}
+
+	return true
+}
+
+func (r *run[request]) trigger(object Request) {
+	r.subscription.Trigger(object.Cluster, object.GVK, object.ObjectKey)
+}
+
 // TriggerAll delivers every object, the state of every cluster, or every owner,
-// once more. It does not wait.
+// once more. A start does so in any case. It does not wait.
 func (s *Source[request, mapFunc]) TriggerAll() {
 	for _, r := range s.all() {
 		r.subscription.TriggerAll()

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -69,6 +70,49 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 		s.TriggerAll()
 		require.Empty(t, q.Names())
 		s.Stop()
+	})
+}
+
+// TestHazardTriggerBeforeTheStartIsLost: it is kept until then, also for what a
+// start does not deliver by itself, and is not for the second run.
+func TestHazardTriggerBeforeTheStartIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, q := fleettest.NewSource(t)
+		owner := fleettest.Owner("idle") // it declares nothing
+		requests := &fleettest.Queue[reconcile.Request]{}
+		s := controller.DeclarerSource(cc, controller.EnqueueDeclarer(owner.GVK))
+		s.Trigger(controller.Request{GVK: owner.GVK, ObjectKey: owner.ObjectKey})
+		s.Trigger(controller.Request{GVK: owner.GVK, ObjectKey: owner.ObjectKey})
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, s.Start(ctx, requests))
+		require.Equal(t, map[string]int{"idle": 1}, requested(requests))
+		cancel()
+		synctest.Wait()
+		require.NoError(t, s.Start(t.Context(), requests))
+		require.Empty(t, requested(requests))
+		require.NoError(t, s.Close(t.Context()))
+
+		// Objects whose creation a predicate rejects.
+		triggered := []predicate.Predicate{predicate.Funcs{
+			CreateFunc:  func(event.CreateEvent) bool { return false },
+			GenericFunc: func(event.GenericEvent) bool { return true },
+		}}
+		o := controller.ObjectSource(cc,
+			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: triggered}, controller.EnqueueObject)
+		o.Trigger(fleettest.RequestFor("one"))
+		o.Trigger(fleettest.RequestFor("none"))
+		o.Pause()
+		require.NoError(t, o.Start(t.Context(), q))
+		require.Empty(t, q.Names(), "it is paused")
+		o.Continue()
+		require.Equal(t, []string{"(one)"}, q.Names())
+		o.Stop()
+
+		stopped := controller.DeclarerSource(cc, controller.EnqueueDeclarer(owner.GVK))
+		stopped.Stop()
+		stopped.Trigger(controller.Request{GVK: owner.GVK, ObjectKey: owner.ObjectKey})
+		require.NoError(t, stopped.Start(t.Context(), requests))
+		require.Empty(t, requested(requests))
 	})
 }
 

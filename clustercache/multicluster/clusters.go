@@ -135,13 +135,6 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	return fresh, nil
 }
 
-// made reports whether key has a cluster.Cluster.
-func (s *Clusters) made(key client.ObjectKey) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.remotes[key] != nil
-}
-
 // drop ends a cluster, but not another one that may have replaced it.
 func (s *Clusters) drop(r *remote) {
 	s.mu.Lock()

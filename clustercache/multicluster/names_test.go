@@ -216,6 +216,73 @@ func TestHazardUnusableAccessIsNotEngaged(t *testing.T) {
 	}
 }
 
+// TestHazardEarlyGetMakesAnUnusableClusterFound: Get was called before the
+// resolver had answered. Once it is known that the kubeconfig is empty the
+// cluster is not found, and it is not engaged, until it is described.
+func TestHazardEarlyGetMakesAnUnusableClusterFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDirectory()
+		empty := error(&resolver.KubeconfigError{Reason: "is empty"})
+		r := resolver.Func(func(ctx context.Context, k client.ObjectKey) (resolver.Access, error) {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if empty != nil {
+				return resolver.Access{}, empty
+			}
+			return resolver.NewAccess(d.configs[k])
+		})
+		cc, err := clustercache.New(clustercache.Options{Resolver: notifying{r, d}})
+		require.NoError(t, err)
+		running(t, cc.Start)
+		f := &fleet{Clusters: multicluster.New(cc, multicluster.Options{}), t: t, cc: cc, d: d}
+		p := newProvider(f, multicluster.ProviderOptions{})
+		to, made := calls()
+		engage(t, p, to)
+		require.NoError(t, cc.Engage(key("a")))
+		_, err = p.Get(t.Context(), "fleet/a")
+		require.NoError(t, err, "nothing is known of it yet")
+		time.Sleep(time.Minute)
+		_, err = p.Get(t.Context(), "fleet/a")
+		require.ErrorIs(t, err, errNotFound)
+		require.ErrorIs(t, err, empty)
+		require.Empty(t, made)
+
+		// A server that cannot be reached is found, until the access is empty again.
+		servers := clustercachetest.New(t, clustercachetest.Options{})
+		server := serve(servers, "uid-a")
+		server.Disconnect()
+		d.mu.Lock()
+		empty = nil
+		d.mu.Unlock()
+		d.set(key("a"), server.Config())
+		time.Sleep(time.Minute)
+		_, err = p.Get(t.Context(), "fleet/a")
+		require.NoError(t, err)
+		d.mu.Lock()
+		empty = &resolver.KubeconfigError{Reason: "is empty"}
+		d.mu.Unlock()
+		d.news <- key("a")
+		time.Sleep(time.Minute)
+		_, err = p.Get(t.Context(), "fleet/a")
+		require.ErrorIs(t, err, errNotFound)
+		require.Empty(t, made)
+
+		d.mu.Lock()
+		empty = nil
+		d.mu.Unlock()
+		server.Connect()
+		d.news <- key("a")
+		c := next(t, made)
+		got, err := p.Get(t.Context(), "fleet/a")
+		require.NoError(t, err)
+		require.Same(t, c.cl, got)
+	})
+}
+
 // notifying is a Resolver that reports the changes of a directory.
 type notifying struct {
 	resolver.Resolver

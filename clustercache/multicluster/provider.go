@@ -102,8 +102,9 @@ func (p *Provider[N, A]) key(name N) (key client.ObjectKey, ok bool, err error) 
 
 // Get returns a known cluster, reachable or not. It does no I/O. The error
 // wraps ProviderOptions.NotFound and [clustercache.ErrUnknownCluster]; for a
-// cluster that has no usable access, and never had, NotFound and the cause
-// instead, such as [clustercache.ErrNoAccess] or a *resolver.RefusedError; for
+// cluster that has no usable access, and was never connected, NotFound and the
+// cause instead, such as [clustercache.ErrNoAccess] or a *resolver.RefusedError,
+// from when that is known on, whatever Get returned before; for
 // one that another replica owns (clustercache.Options.Sharding), NotFound and
 // [clustercache.ErrNotOwner], so that requests of lost clusters are dropped;
 // after the end it is [clustercache.ErrClosed].
@@ -124,10 +125,8 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 	if !p.s.cc.Owns(key) {
 		return nil, p.notFound(name, clustercache.ErrNotOwner)
 	}
-	if !p.s.made(key) {
-		if err := unusable(p.s.cc, key); err != nil {
-			return nil, p.notFound(name, err)
-		}
+	if err := unusable(p.s.cc, key); err != nil {
+		return nil, p.notFound(name, err)
 	}
 	r, err := p.s.remote(key)
 	if err != nil {
@@ -212,7 +211,7 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 		name, ok := p.name(event.Cluster)
 		switch {
 		case !ok:
-		case !p.s.made(event.Cluster) && !engageable(p.s.cc, event.Cluster):
+		case !engageable(p.s.cc, event.Cluster): // what is engaged already stays so
 		case p.callable(event.Cluster, name, misnamed):
 			e.begin(event.Cluster, name, token)
 		}

@@ -468,6 +468,36 @@ func TestServingNamesWhatIsMissing(t *testing.T) {
 	})
 }
 
+// TestHazardKindThatIsWatchedInPartServes: reads of the rest go to the server.
+func TestHazardKindThatIsWatchedInPartServes(t *testing.T) {
+	for name, part := range map[string]client.ListOption{
+		"a namespace": client.InNamespace("default"),
+		"a label":     client.MatchingLabels{"color": "red"},
+		"a field":     client.MatchingFields{"metadata.name": "one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+				c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
+			) {
+				owner := fleettest.Owner("one")
+				fleettest.Declare(t, cc, owner, fleettest.Target("a", "ConfigMap", part))
+				require.NoError(t, cc.WaitForSync(t.Context(), owner))
+				list := &corev1.ConfigMapList{}
+				require.ErrorIs(t, cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly),
+					clustercache.ErrNotWatched)
+				err := cc.Serving(c.Key(), &corev1.ConfigMap{})
+				require.ErrorIs(t, err, clustercache.ErrNotWatched)
+				require.Equal(t, "NotWatched", clustercache.ReasonOf(err))
+				fleettest.Declare(t, cc, owner, fleettest.Target("a", "ConfigMap", part),
+					fleettest.Target("a", "ConfigMap"), fleettest.Target("a", "Node", client.InNamespace("any")))
+				require.NoError(t, cc.WaitForSync(t.Context(), owner))
+				require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
+				require.NoError(t, cc.Serving(c.Key(), &corev1.Node{}), "a kind without namespaces")
+			})
+		})
+	}
+}
+
 // TestReasonsAreOneWord: for each error of the library, however it is wrapped.
 func TestReasonsAreOneWord(t *testing.T) {
 	configMap := schema.GroupResource{Resource: "configmaps"}
