@@ -108,8 +108,10 @@ func (c *cluster) failed(op string, gvk schema.GroupVersionKind, err error) erro
 }
 
 // Owns reports whether this replica owns a cluster, known or not, and may begin
-// work on it: whether its changes lead to requests here. It is true for every
-// cluster without Options.Sharding. It does no I/O.
+// work on it: whether its changes lead to requests here. It obeys the clock: it
+// is false from the moment at which the replica's lease ends, whether that was
+// noticed or not. It is true for every cluster without Options.Sharding. It does
+// no I/O.
 //
 // Any key has one owner, so Owns is also a predicate for objects of the hub.
 // Those that it leaves out have to be requested when the replica gains them:
@@ -119,10 +121,15 @@ func (cc *ClusterCache) Owns(cluster client.ObjectKey) bool { return cc.tenure.O
 
 // Work begins work on a cluster, such as a reconcile, for which this replica
 // has to own it. Its context ends, with the cause [ErrNotOwner], when the
-// cluster is lost. If it is handed over, the new owner waits for the work, and
-// the context ends shortly before it stops waiting. The returned function ends
-// the work, and has to be called. The error wraps [ErrNotOwner]. Work does no
-// I/O; without Options.Sharding it returns ctx.
+// cluster is lost, and when the replica's lease ends by the clock. If it is
+// handed over, the new owner waits for the work, and the context ends shortly
+// before it stops waiting. The returned function ends the work, and has to be
+// called. The error wraps [ErrNotOwner]. Work does no I/O; without
+// Options.Sharding it returns ctx.
+//
+// The lease is no deadline of the context, since renewals move its end on: a
+// timeout that is derived from a context with a sooner deadline never ends by
+// itself. Each write has the deadline that the lease sets at that moment.
 func (cc *ClusterCache) Work(
 	ctx context.Context, cluster client.ObjectKey,
 ) (context.Context, context.CancelFunc, error) {

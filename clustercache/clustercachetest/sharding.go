@@ -35,8 +35,16 @@ type shard struct {
 	token  int64 // 0 if it is not owned
 	warm   bool
 	until  time.Time                       // of the ownership; zero: for ever
+	clock  *time.Timer                     // ends it then
 	onLoss func(func()) (stop func() bool) // as context.AfterFunc, of the ownership
 	lose   context.CancelFunc
+}
+
+// begin makes contexts that are given from now on end with lose.
+func (x *shard) begin() {
+	ctx, lose := context.WithCancel(context.Background())
+	x.lose = lose
+	x.onLoss = func(f func()) func() bool { return context.AfterFunc(ctx, f) }
 }
 
 var _ ownership.Sharding = (*Sharding)(nil)
@@ -86,10 +94,9 @@ func (s *Sharding) Cool(cluster client.ObjectKey) {
 func (s *Sharding) Gain(cluster client.ObjectKey) {
 	s.change(cluster, func(x *shard) []ownership.Event {
 		s.mu.tokens++
-		x.token, x.until = s.mu.tokens, time.Time{}
-		ctx, lose := context.WithCancel(context.Background())
-		x.lose = lose
-		x.onLoss = func(f func()) func() bool { return context.AfterFunc(ctx, f) }
+		x.token = s.mu.tokens
+		x.begin()
+		s.setUntilLocked(x, time.Time{})
 		events := []ownership.Event{{Type: ownership.Gained, Slot: x.number, Token: x.token}}
 		if !x.warm {
 			x.warm = true
@@ -126,11 +133,32 @@ func (s *Sharding) Lose(cluster client.ObjectKey) {
 	})
 }
 
-// SetUntil sets when contexts for writes to a cluster end.
+// SetUntil sets when the ownership of a cluster ends by the clock, with no
+// event, as that of a replica does which cannot renew its Lease. The contexts
+// for writes end then, and there are none until it is set anew. A zero time
+// means never.
 func (s *Sharding) SetUntil(cluster client.ObjectKey, until time.Time) {
 	s.change(cluster, func(x *shard) []ownership.Event {
-		x.until = until
+		s.setUntilLocked(x, until)
 		return nil
+	})
+}
+
+func (s *Sharding) setUntilLocked(x *shard, until time.Time) {
+	if x.clock != nil {
+		x.clock.Stop()
+	}
+	x.until, x.clock = until, nil
+	if until.IsZero() {
+		return
+	}
+	x.clock = time.AfterFunc(time.Until(until), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if x.until.Equal(until) && x.token != 0 {
+			x.lose()
+			x.begin()
+		}
 	})
 }
 

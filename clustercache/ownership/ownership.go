@@ -27,9 +27,11 @@ type Sharding interface {
 	// Slot returns the slot of a cluster, which is always the same.
 	Slot(cluster client.ObjectKey) int
 	// Context returns a context for a write to a cluster. It ends with the
-	// ownership as known now; the cause is ErrNotOwner. If the replica does not
-	// own the cluster, the error is a *NotOwnerError. Writes are allowed while
-	// the cluster drains.
+	// ownership as known now, at the latest at the deadline that the lease sets;
+	// the cause is ErrNotOwner. If the replica does not own the cluster, by the
+	// clock of this moment, the error is a *NotOwnerError. Writes are allowed
+	// while the cluster drains. It is also asked whether the replica owns a
+	// cluster, so it has to be cheap.
 	Context(ctx context.Context, cluster client.ObjectKey) (context.Context, context.CancelFunc, error)
 	// SetClusters sets which clusters this replica knows of, so that slots are
 	// spread by the number of clusters.

@@ -8,14 +8,17 @@
 //	                       │
 //	      Begin, Permit ───┘   work: ended by a loss, waited for by a drain
 //
-// What a Tenure reports as owned follows the events, and not the clock: every
-// beginning of an ownership is reported to Config.Changed, so whatever was left
-// out while a cluster was not owned can be made up for then. Writes follow the
-// clock.
+// What a Tenure reports as owned follows the events and the clock: a cluster is
+// owned while the events say so and the sharding permits writes to it at that
+// moment. Every beginning of an ownership is reported to Config.Changed, so
+// whatever was left out while a cluster was not owned can be made up for then.
+// That is also so if the clock alone ended it, and a renewal that came too late
+// began it again: no event tells of that, so Run looks.
 package tenure
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -44,14 +47,18 @@ type Tenure struct {
 	wake   chan struct{}    // capacity 1
 	look   *timetable.Timer // wakes Run while caches are filled
 	asked  time.Time        // when Run was last given a slot to fill; used by Run alone
+	again  *timetable.Timer // wakes Run while a slot has lapsed
 
 	mu struct {
 		sync.Mutex // nothing else is locked under it
 
 		slots   map[int]*slot
 		changed map[int]bool // slots for Config.Changed
-		moves   Moves
-		closed  bool
+		// lapsed are slots that events say are owned, and of which someone was
+		// told that they are not, with the cluster that was asked about.
+		lapsed map[int]client.ObjectKey
+		moves  Moves
+		closed bool
 		// unsubscribe ends the subscription of a tenure that is closed, once
 		// all work has ended.
 		unsubscribe func()
@@ -81,8 +88,8 @@ func New(config Config) *Tenure {
 		return nil
 	}
 	t := &Tenure{config: config, wake: make(chan struct{}, 1)}
-	t.look = timetable.NewTimer(t.signal)
-	t.mu.slots, t.mu.changed = map[int]*slot{}, map[int]bool{}
+	t.look, t.again = timetable.NewTimer(t.signal), timetable.NewTimer(t.signal)
+	t.mu.slots, t.mu.changed, t.mu.lapsed = map[int]*slot{}, map[int]bool{}, map[int]client.ObjectKey{}
 	return t
 }
 
@@ -101,6 +108,7 @@ func (t *Tenure) Run(ctx context.Context) {
 			return
 		}
 
+		t.resume()
 		t.mu.Lock()
 		changed := t.mu.changed
 		t.mu.changed = map[int]bool{}
@@ -154,6 +162,62 @@ func (t *Tenure) fill() {
 	}
 }
 
+// resumeInterval is the time between two looks at slots that have lapsed.
+const resumeInterval = 500 * time.Millisecond
+
+// resume has slots reported as gained that had lapsed and are owned again.
+func (t *Tenure) resume() {
+	t.mu.Lock()
+	lapsed := maps.Clone(t.mu.lapsed)
+	t.mu.Unlock()
+
+	for n, cluster := range lapsed {
+		if !t.permits(cluster) {
+			continue
+		}
+		t.mu.Lock()
+		if _, still := t.mu.lapsed[n]; still {
+			delete(t.mu.lapsed, n)
+			t.mu.changed[n] = true
+			delete(lapsed, n)
+		}
+		t.mu.Unlock()
+	}
+	if len(lapsed) > 0 {
+		t.config.Timers.Set(t.again, time.Now().Add(resumeInterval))
+	}
+}
+
+// permits reports whether the sharding permits writes to a cluster now, by its
+// clock.
+func (t *Tenure) permits(cluster client.ObjectKey) bool {
+	_, cancel, err := t.config.Sharding.Context(context.Background(), cluster)
+	if err != nil {
+		return false
+	}
+	cancel()
+	return true
+}
+
+// lapse notes that somebody is told that the slot of a cluster is not owned,
+// while the events say that it is. Either its loss is about to be delivered, or
+// Run finds it owned again.
+func (t *Tenure) lapse(n int, cluster client.ObjectKey) {
+	t.mu.Lock()
+	s := t.mu.slots[n]
+	_, known := t.mu.lapsed[n]
+	news := s != nil && s.token != 0 && !known && !t.mu.closed
+	if news {
+		t.mu.lapsed[n] = cluster
+		t.mu.changed[n] = false
+	}
+	t.mu.Unlock()
+
+	if news {
+		t.signal()
+	}
+}
+
 func (t *Tenure) signal() {
 	select {
 	case t.wake <- struct{}{}:
@@ -176,6 +240,7 @@ func (t *Tenure) Close(cause error) {
 		s.token, s.draining, s.warm, s.filled = 0, false, false, nil
 		t.forgetLocked(n, s)
 	}
+	clear(t.mu.lapsed)
 	unsubscribe := t.endedLocked()
 	t.mu.Unlock()
 
@@ -222,6 +287,7 @@ func (t *Tenure) handle(e ownership.Event) {
 		s.draining, s.done = true, e.Done
 	case ownership.Lost:
 		s.token, s.draining, s.done = 0, false, nil
+		delete(t.mu.lapsed, e.Slot)
 		t.mu.moves.Lost++
 		lost = s.running(nil)
 	}
@@ -293,15 +359,27 @@ func (s *slot) drainedLocked() (done func()) {
 	return done
 }
 
-// Owns reports whether the replica owns a cluster, and may begin work on it.
+// Owns reports whether the replica owns a cluster at this moment, by the events
+// and by the clock, and may begin work on it.
 func (t *Tenure) Owns(cluster client.ObjectKey) bool {
 	if t == nil {
 		return true
 	}
 	n := t.config.Sharding.Slot(cluster)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.mu.slots[n].owned()
+	owned := t.mu.slots[n].owned()
+	t.mu.Unlock()
+
+	return owned && t.holds(n, cluster)
+}
+
+// holds reports whether the clock, too, says that a slot is owned.
+func (t *Tenure) holds(n int, cluster client.ObjectKey) bool {
+	if t.permits(cluster) {
+		return true
+	}
+	t.lapse(n, cluster)
+	return false
 }
 
 // Serves reports whether the replica owns a cluster or stands by for it.
@@ -323,20 +401,19 @@ func (t *Tenure) State(cluster client.ObjectKey) *ownership.State {
 		return nil
 	}
 	n := t.config.Sharding.Slot(cluster)
+	state := &ownership.State{Slot: n}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.mu.slots[n]
-	if s == nil {
-		return &ownership.State{Slot: n}
+	if s := t.mu.slots[n]; s != nil {
+		state.Owned = s.owned()
+		state.Draining = s.draining
+		state.StandsBy = s.token == 0 && s.warm
+		state.Token = s.token
+		state.Since = s.since
 	}
-	return &ownership.State{
-		Owned:    s.owned(),
-		Draining: s.draining,
-		StandsBy: s.token == 0 && s.warm,
-		Slot:     n,
-		Token:    s.token,
-		Since:    s.since,
-	}
+	t.mu.Unlock()
+
+	state.Owned = state.Owned && t.holds(n, cluster)
+	return state
 }
 
 // Moves returns how often this replica has gained and lost a slot.

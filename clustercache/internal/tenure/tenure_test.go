@@ -57,7 +57,14 @@ func (c *changes) add(slots map[int]bool) { c.all = append(c.all, maps.Clone(slo
 // run runs a Tenure until the test ends.
 func run(t *testing.T) (*tenure.Tenure, *clustercachetest.Sharding, *changes) {
 	t.Helper()
-	s, c, timers := clustercachetest.NewSharding(), &changes{}, timetable.NewTimers()
+	s, c := clustercachetest.NewSharding(), &changes{}
+	return follow(t, s, c), s, c
+}
+
+// follow runs a Tenure of a sharding until the test ends.
+func follow(t *testing.T, s ownership.Sharding, c *changes) *tenure.Tenure {
+	t.Helper()
+	timers := timetable.NewTimers()
 	tn := tenure.New(tenure.Config{
 		Sharding: s,
 		Timers:   timers,
@@ -74,7 +81,7 @@ func run(t *testing.T) (*tenure.Tenure, *clustercachetest.Sharding, *changes) {
 		<-ended
 	})
 	synctest.Wait()
-	return tn, s, c
+	return tn
 }
 
 // drained reports whether a drain has ended.

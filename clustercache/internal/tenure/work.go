@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,10 +19,14 @@ import (
 type work struct{ cancel context.CancelCauseFunc }
 
 // Begin begins work on a cluster. Its context is canceled, with the cause
-// ErrNotOwner, once the cluster is lost, or if a drain waits for too long. The
-// returned function ends the work, and has to be called. If the replica does
-// not own the cluster, or hands it over, the error is an
-// [*ownership.NotOwnerError].
+// ErrNotOwner, once the cluster is lost, by the events or by the clock, or if a
+// drain waits for too long. The returned function ends the work, and has to be
+// called. If the replica does not own the cluster, or hands it over, the error
+// is an [*ownership.NotOwnerError].
+//
+// The context has no deadline: renewals move the end of the lease on, and a
+// context that is derived with a timeout would take a deadline that is sooner
+// for its own, and never end by itself.
 func (t *Tenure) Begin(ctx context.Context, cluster client.ObjectKey) (context.Context, context.CancelFunc, error) {
 	if t == nil {
 		return ctx, func() {}, nil
@@ -37,14 +42,72 @@ func (t *Tenure) Begin(ctx context.Context, cluster client.ObjectKey) (context.C
 	}
 	t.mu.Unlock()
 
-	if !owned {
+	p := &permits{t: t, slot: n, cluster: cluster, work: ctx, cancel: cancel}
+	held := owned && p.next()
+	end := func() {
+		if owned {
+			t.leave(n, s, w)
+		}
+		p.end()
 		cancel(nil)
+	}
+	if !held {
+		end()
 		return nil, nil, &ownership.NotOwnerError{Cluster: cluster, Slot: n}
 	}
-	return ctx, func() {
-		t.leave(n, s, w)
-		cancel(nil)
-	}, nil
+	return ctx, end, nil
+}
+
+// permits keep the context of work alive: each permit ends with the lease as
+// it was when it was given, and the next one is asked for then, which there is
+// if the lease was renewed. So the work ends by the clock, with no event.
+type permits struct {
+	t       *Tenure
+	slot    int
+	cluster client.ObjectKey
+	work    context.Context //nolint:containedctx // it lives as long as the work
+	cancel  context.CancelCauseFunc
+
+	mu    sync.Mutex
+	drop  func() // ends the present permit, and what waits for its end
+	ended bool
+}
+
+// next asks for a permit, and reports whether there is one.
+func (p *permits) next() bool {
+	permit, cancel, err := p.t.config.Sharding.Context(p.work, p.cluster)
+	if err != nil {
+		p.t.lapse(p.slot, p.cluster)
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		cancel()
+		return true
+	}
+	stop := context.AfterFunc(permit, func() {
+		cancel()
+		until, limited := permit.Deadline()
+		lapsed := limited && !time.Now().Before(until) // if not, the slot was lost
+		if p.work.Err() == nil && (!lapsed || !p.next()) {
+			p.cancel(ownership.ErrNotOwner)
+		}
+	})
+	p.drop = func() { stop(); cancel() }
+	return true
+}
+
+// end ends the work. It may be called again.
+func (p *permits) end() {
+	p.mu.Lock()
+	drop := p.drop
+	p.drop, p.ended = nil, true
+	p.mu.Unlock()
+
+	if drop != nil {
+		drop()
+	}
 }
 
 // Permit returns a context for a write to a cluster, as Sharding.Context does.
@@ -54,11 +117,12 @@ func (t *Tenure) Permit(ctx context.Context, cluster client.ObjectKey) (context.
 	if t == nil {
 		return ctx, func() {}, nil
 	}
+	n := t.config.Sharding.Slot(cluster)
 	ctx, cancel, err := t.config.Sharding.Context(ctx, cluster)
 	if err != nil {
+		t.lapse(n, cluster)
 		return nil, nil, err
 	}
-	n := t.config.Sharding.Slot(cluster)
 	w := &work{cancel: func(error) {}} // its context ends by itself
 	t.mu.Lock()
 	s := t.slotLocked(n)
