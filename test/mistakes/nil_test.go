@@ -90,6 +90,7 @@ var functions = map[string]struct {
 	"controller.EnqueueObject":          {controller.EnqueueObject, accepts},
 	"controller.EnqueueOwner":           {controller.EnqueueOwner, refuses},
 	"controller.FairQueue":              {controller.FairQueue, accepts},
+	"controller.FairQueueOf":            {controller.FairQueueOf[int], refuses},
 	"controller.NewControllerManagedBy": {controller.NewControllerManagedBy, accepts}, // Build refuses
 	"controller.ObjectSource":           {controller.ObjectSource[int], refuses},
 	"controller.PerCluster":             {controller.PerCluster, refuses},
