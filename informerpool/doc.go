@@ -93,7 +93,9 @@
 // 30 s. [Lease.WaitForSync] returns a refusal (403, 404) as the server's own
 // error; the informer recovers by itself once the refusal is lifted. Objects
 // are delivered as deleted only on proof: a list of the same history lacks
-// them, or discovery no longer knows the resource. A 404 alone proves nothing.
+// them, or discovery no longer knows the resource, and the
+// CustomResourceDefinition is gone that defined it (see [Discoverer]). A 404
+// alone proves nothing.
 // The number of initial lists that run at once is bounded for the whole pool.
 //
 // # Testing

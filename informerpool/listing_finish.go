@@ -44,6 +44,9 @@ func (l *listing) finish(rv string) error {
 		r.at.reach = ""
 	}
 	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
+	if !r.missed.IsZero() {
+		r.definition = nil // the resource may be another one by now
+	}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
 	r.informer.proofAt(cmp.Or(l.asOf, r.informer.pool.clock.Now()))
 	if !l.listed.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,9 +35,11 @@ type Pool struct {
 
 	ctx     context.Context //nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
-	running sync.WaitGroup // reflectors, and deliveries of subscriptions and notices
+	running sync.WaitGroup // reflectors, their questions, and deliveries of subscriptions and notices
 	notices notices        // for Options.OnChanged
 	rights  *rounds.Rounds[*informer]
+
+	undefined atomic.Bool // it was logged that definitions may not be listed
 
 	// mu also protects holders and audits of every informer. It is taken before
 	// an informer's lock.

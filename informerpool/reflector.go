@@ -38,8 +38,10 @@ type reflector struct {
 	refusal    backoff.Refusal
 	at         cursor
 	kind       kindCheck
-	listing    *listing // the list under way; nil between lists
-	absent     absence  // what lists reported about the resource itself
+	listing    *listing    // the list under way; nil between lists
+	absent     absence     // what lists reported about the resource itself
+	missed     time.Time   // when a list last said that the resource is missing; zero if it was served since
+	definition *definition // of the resource, as of when it was served
 	failures   failures
 	rollback   backoff.Relapse // the history went back
 	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
@@ -227,6 +229,7 @@ func (r *reflector) permitted() {
 	if r.refusal.Lift() {
 		r.informer.pool.nudgeRefused(r.informer)
 	}
+	r.learnDefinition()
 	if r.session.relisted {
 		r.unrefused() // a stream that was merely accepted may report a refusal
 	}

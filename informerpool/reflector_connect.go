@@ -26,6 +26,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 	if epoch != r.server.epoch {
 		r.at.replace = r.at.replace || r.informer.hasSynced()
 		r.server.epoch, r.at.resume, r.at.reach = epoch, "", ""
+		r.definition = nil
 		r.informer.loosenSeen()
 		r.kind.forget(&r.informer.key)
 	}

@@ -144,7 +144,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 		return nil
 	case apierrors.IsNotFound(err):
 		var gone bool
-		if gone, err = r.absent.missing(ctx, &r.server, err); gone {
+		if gone, err = r.missing(ctx, err); gone {
 			r.at.relist()
 			r.informer.vanish()
 			r.informer.dropSnapshot(err)

@@ -69,10 +69,14 @@ type KindSource interface {
 }
 
 // Discoverer is implemented by sources that can query a server for the
-// resources it serves. Without it an informer keeps its objects until the
-// server has reported for two minutes, in a status of its own, that there is no
-// such resource. A client that makes up the status for a response that has none
-// (client-go's clients do, and mark it) never proves anything.
+// resources it serves. Without it an informer keeps its objects for as long as
+// the server does not serve the resource. With it, the objects are deleted once
+// discovery lacks the resource and the CustomResourceDefinition is gone that
+// defined it. Lists of CustomResourceDefinitions show that: the source is asked
+// for one by its name (a field selector, metadata alone) once the resource is
+// served, and again while it is not. Where they are forbidden, and for resources
+// of aggregated APIs and of Kubernetes itself, which have no such definition,
+// the objects are kept.
 type Discoverer interface {
 	// Discover queries the server again, over the connection that lists and
 	// watches use, for the resource of the request. An error means that there

@@ -198,6 +198,8 @@ type clusterStats struct {
 
 	paged fallback.Groups // those whose server does not stream lists; they are paged
 
+	definitions definitions // that its informers have asked for
+
 	histories histories.Histories
 }
 

@@ -41,7 +41,9 @@ var rights = []rbacv1.PolicyRule{
 }
 
 // definitions and apiServices are the rights by which a kind that is installed
-// later is noticed within a second. Without them it takes RetryInterval.
+// later is noticed within a second, and the former that by which the objects of
+// one that is removed are known to be gone. Without them the first takes
+// RetryInterval, and the objects are kept.
 var (
 	definitions = rbacv1.PolicyRule{
 		APIGroups: []string{"apiextensions.k8s.io"},

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -128,13 +129,15 @@ func checkRemoteRights(t *testing.T, config *rest.Config) {
 	widgets := right{group: widgetKind.Group, resource: "widgets"}
 	status := right{group: widgetKind.Group, resource: "widgets", subresource: "status"}
 	identity := right{resource: "namespaces", name: "kube-system"}
-	for _, r := range append(append(verbs(widgets, "list", "watch"), verbs(status, "update")...),
-		verbs(identity, "get")...) {
+	definition := right{group: "apiextensions.k8s.io", resource: "customresourcedefinitions"}
+	definition.name = "widgets." + widgetKind.Group
+	for _, r := range slices.Concat(verbs(widgets, "list", "watch"), verbs(status, "update"),
+		verbs(identity, "get"), verbs(definition, "list")) {
 		eventually(t, func() bool { return may(t, config, r) }, r)
 	}
-	identity.name = "default"
-	for _, r := range append(append(verbs(widgets, "get", "create", "update", "patch", "delete"),
-		verbs(status, "patch")...), verbs(identity, "get")...) {
+	identity.name, definition.name = "default", ""
+	for _, r := range slices.Concat(verbs(widgets, "get", "create", "update", "patch", "delete"),
+		verbs(status, "patch"), verbs(identity, "get"), verbs(definition, "list")) {
 		require.False(t, may(t, config, r), "%+v", r)
 	}
 }

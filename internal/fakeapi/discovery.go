@@ -291,6 +291,11 @@ func (s *Server) endKindLocked(t *table) {
 	for key, v := range t.objects {
 		s.remove(t, key, v.copy().Object)
 	}
+	s.hideLocked(t)
+}
+
+// hideLocked ends the watches of a kind, which is no longer served.
+func (s *Server) hideLocked(t *table) {
 	t.gone = true
 	t.wake()
 	delete(s.tables, t.kind.GroupResource().String())

@@ -13,6 +13,7 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -37,6 +38,10 @@ type Kind struct {
 	// NoUID and NoVersions omit uid and resourceVersion from its objects, as
 	// aggregated APIs do that compute their objects.
 	NoUID, NoVersions bool
+	// Aggregated reports that another server serves it, which an APIService
+	// names. It has no CustomResourceDefinition, and if it is no longer
+	// registered, its objects still exist.
+	Aggregated bool
 	// NoBookmarks omits the bookmark that a watch gets once a minute, as on a
 	// server without a watch cache.
 	NoBookmarks bool
@@ -49,6 +54,9 @@ type Kind struct {
 	// builtIn reports that the kind has a Go type, to which written objects
 	// must conform.
 	builtIn bool
+	// definition is the uid of the CustomResourceDefinition that a kind which is
+	// registered seems to have.
+	definition types.UID
 	// generations reports that metadata.generation counts changes of the spec.
 	generations bool
 }

@@ -26,6 +26,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, req *Request, t *ta
 	v := t.objects[objectKey{req.Namespace, req.Name}]
 	s.mu.Unlock()
 
+	if v == nil && t.kind.defines() {
+		v = s.definition(req.Name)
+	}
 	if v == nil {
 		writeError(w, apierrors.NewNotFound(req.GroupResource(), req.Name))
 		return
@@ -122,6 +125,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 	if err != nil {
 		writeError(w, err)
 		return
+	}
+	if name, one := which.fields.RequiresExactMatch("metadata.name"); one && t.kind.defines() {
+		if key := (objectKey{name: name}); objects[key] == nil {
+			objects[key] = s.definition(name)
+		}
 	}
 	found := make([]objectKey, 0, len(objects))
 	for key, v := range objects {

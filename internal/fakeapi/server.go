@@ -63,6 +63,8 @@ type Server struct {
 	// the version up to which new requests see it as removed.
 	compacted, expired int64
 	tables             map[string]*table // by group and resource
+	away               map[string]*table // of aggregated kinds that are not served any more
+	definitions        int               // of kinds that were registered
 	streams            []*stream
 	requests           []Request
 	documents          [2]*document // discovery documents; nil after a change
@@ -85,14 +87,14 @@ func New(o Options) *Server {
 const firstVersion = 100
 
 func (s *Server) reset(identity string) {
-	s.identity, s.serial = identity, 0
+	s.identity, s.serial, s.definitions, s.away = identity, 0, 0, map[string]*table{}
 	s.rv, s.compacted, s.expired = firstVersion, firstVersion, firstVersion
 	s.tables = map[string]*table{}
 	for _, k := range builtIns() {
 		s.tables[k.GroupResource().String()] = newTable(k)
 	}
 	for _, k := range s.options.Kinds {
-		s.registerLocked(k.complete())
+		s.registerLocked(s.definedLocked(k.complete()))
 	}
 	s.kindsChangedLocked()
 	namespaces := s.tables["namespaces"]
@@ -118,11 +120,12 @@ func (s *Server) Become(identity string) {
 	s.cutLocked(func(*Request) bool { return true })
 }
 
-// Register starts serving a kind.
+// Register starts serving a kind, as its definition does, or an APIService if it
+// is Aggregated.
 func (s *Server) Register(k Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.registerLocked(k.complete())
+	s.registerLocked(s.definedLocked(k.complete()))
 	s.kindsChangedLocked()
 }
 
@@ -139,9 +142,17 @@ func (s *Server) registerLocked(k *Kind) {
 		return
 	}
 
+	name := k.GroupResource().String()
+	if t := s.away[name]; t != nil && k.Aggregated {
+		back := *t
+		back.kind, back.gone, back.news = k, false, make(chan struct{})
+		s.tables[name] = &back
+		delete(s.away, name)
+		return
+	}
 	t := newTable(k)
 	t.expired = s.rv
-	s.tables[k.GroupResource().String()] = t
+	s.tables[name] = t
 }
 
 // ResourceVersion returns the current version of the history.

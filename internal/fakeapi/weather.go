@@ -61,11 +61,17 @@ func (s *Server) Lose(match func(*Kind) bool, lose bool) {
 }
 
 // Unregister removes a kind as the deletion of its definition does: its objects
-// are deleted, and its watches end.
+// are deleted, and its watches end. If it is Aggregated, that is the deletion of
+// its APIService: the objects are served again once it is registered again.
 func (s *Server) Unregister(gk schema.GroupKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.tableOfLocked(gk); t != nil && !t.kind.native {
+	switch t := s.tableOfLocked(gk); {
+	case t == nil || t.kind.native:
+	case t.kind.Aggregated:
+		s.away[t.kind.GroupResource().String()] = t
+		s.hideLocked(t)
+	default:
 		s.endKindLocked(t)
 	}
 }

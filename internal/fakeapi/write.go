@@ -115,7 +115,7 @@ func (op *writing) create(u *unstructured.Unstructured) (*version, error) {
 	if op.dryRun {
 		return newVersion(op.rv, u.Object), nil
 	}
-	if op.definition() {
+	if op.t.kind.defines() {
 		op.define(u)
 	}
 
@@ -243,7 +243,7 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 		return nil, err
 	}
 	prepare(u, was)
-	if op.definition() && op.req.Subresource == "" {
+	if op.t.kind.defines() && op.req.Subresource == "" {
 		op.define(u)
 	}
 	key := objectKey{u.GetNamespace(), u.GetName()}
@@ -322,17 +322,13 @@ func (op *writing) conflict(why string) error {
 	return apierrors.NewConflict(op.req.GroupResource(), op.req.Name, errors.New(why))
 }
 
-func (op *writing) definition() bool {
-	return op.t.kind.Group == "apiextensions.k8s.io" && op.t.kind.Resource == "customresourcedefinitions"
-}
-
 func (op *writing) namespace() bool {
 	return op.t.kind.Group == "" && op.t.kind.Resource == "namespaces"
 }
 
 // finish removes an object.
 func (op *writing) finish(key objectKey, u *unstructured.Unstructured) *version {
-	if op.definition() {
+	if op.t.kind.defines() {
 		op.undefine(u)
 	}
 	return op.remove(op.t, key, u.Object)
@@ -388,7 +384,7 @@ func (s *Server) seed(t *table, version string, u *unstructured.Unstructured) er
 		v, err = op.update(v, u)
 	}
 	if m, ok := status.(map[string]any); err != nil || !t.kind.Status || !hasStatus || (ok && len(m) == 0) ||
-		op.definition() {
+		op.t.kind.defines() {
 		return err
 	}
 	full := v.copy()

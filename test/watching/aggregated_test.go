@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,14 +33,26 @@ const gadgets = "/apis/memory.example.org/v1/gadgets"
 type aggregation struct {
 	*fleettest.API
 
-	memory *fleettest.API
-	starts int
+	memory    *fleettest.API
+	starts    int
+	withdrawn atomic.Bool // its APIService was deleted
+}
+
+// withdraw deletes the APIService, or makes it again.
+func (a *aggregation) withdraw(withdrawn bool) {
+	a.withdrawn.Store(withdrawn)
+	if withdrawn {
+		a.Fake.Unregister(gadget.GroupKind())
+		a.memory.Fake.Cut(func(*fakeapi.Request) bool { return true })
+		return
+	}
+	a.Fake.Register(fakeapi.Kind{Group: gadget.Group, Kind: gadget.Kind, Aggregated: true})
 }
 
 func newAggregation(t *testing.T) *aggregation {
 	t.Helper()
 	a := &aggregation{API: fleettest.NewAPI(t, "uid-a"), memory: fleettest.NewAPI(t, "memory")}
-	a.Fake.Register(fakeapi.Kind{Group: gadget.Group, Kind: gadget.Kind}) // for discovery
+	a.Fake.Register(fakeapi.Kind{Group: gadget.Group, Kind: gadget.Kind, Aggregated: true}) // for discovery
 	a.Handler = a
 	a.restart(t)
 	return a
@@ -68,7 +81,7 @@ func (a *aggregation) put(t *testing.T, name, value string) {
 
 // ServeHTTP implements http.Handler.
 func (a *aggregation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, "/apis/memory.example.org/v1/") {
+	if strings.HasPrefix(r.URL.Path, "/apis/memory.example.org/v1/") && !a.withdrawn.Load() {
 		a.memory.ServeHTTP(w, r)
 		return
 	}
@@ -184,6 +197,51 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 					requireDelivered(t, known, objects, a.state())
 				}
 				require.Equal(t, requests, a.listsOf("/api/v1/configmaps"), "lists of another group")
+			})
+		})
+	}
+}
+
+// TestHazardDeletedAPIServiceDeletesItsObjects: the aggregated API is not
+// served for a while, and its objects, which still exist, are neither read nor
+// reported as deleted. No other kind notices.
+func TestHazardDeletedAPIServiceDeletesItsObjects(t *testing.T) {
+	for _, away := range []time.Duration{5 * time.Second, 30 * time.Second, 20 * time.Minute} {
+		t.Run(away.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, d := newAggregation(t), fleettest.NewDirectory()
+				a.Put("one", "1", nil)
+				a.restart(t, "both", "old")
+				d.Set(fleettest.Key("a"), a.Config())
+				cc := fleettest.Start(t, fleettest.Silent(d))
+				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+				ours := &unstructured.Unstructured{}
+				ours.SetGroupVersionKind(gadget)
+				theirs, err := cc.Watch(t.Context(), fleettest.Key("a"), ours)
+				require.NoError(t, err)
+				require.NoError(t, theirs.WaitForSync(t.Context()))
+				require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+				core := readOrigin(t, cc, &corev1.ConfigMap{}, "one")
+				known := fleettest.Replica{}
+				for range 2 {
+					time.Sleep(time.Minute)
+					requireDelivered(t, known, objects, a.state())
+					before := readOrigin(t, cc, ours, "both")
+					a.withdraw(true)
+					time.Sleep(away)
+					require.Empty(t, objects.Events)
+					require.Equal(t, "NotServed", clustercache.ReasonOf(theirs.Status().LastError))
+					key := client.ObjectKey{Namespace: "default", Name: "both"}
+					err = cc.Reader(keyOfA).Get(t.Context(), key, ours, clustercache.CacheOnly)
+					require.ErrorIs(t, err, clustercache.ErrStale)
+					require.Error(t, cc.Reader(keyOfA).Get(t.Context(), key, ours), "the server does not know it")
+					require.Equal(t, core, readOrigin(t, cc, &corev1.ConfigMap{}, "one"))
+					a.withdraw(false)
+					time.Sleep(time.Minute)
+					require.Empty(t, objects.Events, "the uids are the same")
+					require.Equal(t, before, readOrigin(t, cc, ours, "both"))
+					require.Empty(t, clustercache.ReasonOf(theirs.Status().LastError))
+				}
 			})
 		})
 	}

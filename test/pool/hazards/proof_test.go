@@ -22,6 +22,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
 
@@ -150,11 +151,31 @@ func TestDeletedDefinitionDeletesItsObjectsOnProof(t *testing.T) {
 	})
 }
 
-// discovering is a model server whose lists fail with 404 and whose discovery
-// is set by the test.
+// discovering is a model server whose lists fail with 404, and whose discovery
+// and definition are set by the test.
 type discovering struct {
 	*pooltest.Server
-	answer func() (informerpool.Discovery, error)
+	answer     func() (informerpool.Discovery, error)
+	definition func() (io.ReadCloser, error) // nil: it was deleted after the first answer
+	asked      *atomic.Int32                 // how often it was asked for
+}
+
+func discover(s *pooltest.Server, answer func() (informerpool.Discovery, error)) discovering {
+	return discovering{Server: s, answer: answer, asked: &atomic.Int32{}}
+}
+
+func (d discovering) List(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	if r.Key.Resource.Resource != "customresourcedefinitions" {
+		return d.Server.List(ctx, r)
+	}
+	switch n := d.asked.Add(1); {
+	case d.definition != nil:
+		return d.definition()
+	case n == 1:
+		return pooltest.Definitions("one"), nil
+	default:
+		return pooltest.Definitions(""), nil
+	}
 }
 
 func (d discovering) Discover(context.Context, informerpool.Request) (informerpool.Discovery, error) {
@@ -181,7 +202,7 @@ func TestHazardNotFoundIsNoProof(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
-				p, err := informerpool.New(informerpool.Options{Source: discovering{s, answer}})
+				p, err := informerpool.New(informerpool.Options{Source: discover(s, answer)})
 				require.NoError(t, err)
 				defer func() { require.NoError(t, p.Close(context.Background())) }()
 				s.Put("ns", "a", 1)
@@ -203,13 +224,151 @@ func TestHazardNotFoundIsNoProof(t *testing.T) {
 	}
 }
 
+// nowhere is the answer of discovery that a resource is not served.
+func nowhere() (informerpool.Discovery, error) { return informerpool.Discovery{}, nil }
+
+// TestHazardAbsentAPIIsNotAnAbsentDefinition: discovery lacks the resource, and
+// yet its objects may exist, unless the definition is known to be gone that
+// defined it while it was served.
+func TestHazardAbsentAPIIsNotAnAbsentDefinition(t *testing.T) {
+	later := func(first, then func() (io.ReadCloser, error)) func() (io.ReadCloser, error) {
+		asked := 0
+		return func() (io.ReadCloser, error) {
+			if asked++; asked == 1 {
+				return first()
+			}
+			return then()
+		}
+	}
+	list := func(uid string) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) { return pooltest.Definitions(uid), nil }
+	}
+	text := func(text string) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+	}
+	fails := func(err error) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) { return nil, err }
+	}
+	of := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	forbidden := apierrors.NewForbidden(of, "", errors.New("no"))
+	for name, row := range map[string]struct {
+		definition func() (io.ReadCloser, error)
+		says       string
+		deletes    bool
+	}{
+		"gone":                  {definition: later(list("one"), list("")), deletes: true},
+		"another one":           {definition: later(list("one"), list("two")), deletes: true},
+		"gone, asked again":     {definition: later(fails(io.ErrUnexpectedEOF), later(list("one"), list(""))), deletes: true},
+		"there never was one":   {definition: list(""), says: "no CustomResourceDefinition"},
+		"it exists":             {definition: list("one"), says: "its CustomResourceDefinition exists"},
+		"never allowed":         {definition: fails(forbidden), says: "forbidden"},
+		"not allowed any more":  {definition: later(list("one"), fails(forbidden)), says: "forbidden"},
+		"never answered":        {definition: fails(io.ErrUnexpectedEOF), says: "unexpected EOF"},
+		"not answered any more": {definition: later(list("one"), fails(io.ErrUnexpectedEOF)), says: "unexpected EOF"},
+		"answered by a gateway": {definition: later(list("one"), text(`{}`)), says: "not a list"},
+		"404 of the definitions": {
+			definition: later(list("one"), fails(apierrors.NewNotFound(of, ""))), says: "not known",
+		},
+		"another list": {
+			definition: later(list("one"), text(`{"kind":"WidgetList","metadata":{"resourceVersion":"1"},"items":[]}`)),
+			says:       "not a list",
+		},
+		"other definitions": {
+			definition: later(list("one"), text(`{"kind":"PartialObjectMetadataList","metadata":`+
+				`{"resourceVersion":"1"},"items":[{"metadata":{"name":"others.example.com","uid":"x"}}]}`)),
+			says: "not a list",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
+				book := &fleettest.Logbook{}
+				source := discover(s, nowhere)
+				source.definition = row.definition
+				p, err := informerpool.New(informerpool.Options{Source: source, Logger: book.Logger()})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, p.Close(context.Background())) }()
+				s.Put("ns", "a", 1)
+				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+				narrow := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
+				r, other := pooltest.Record(t, p, l), pooltest.Record(t, p, narrow)
+				pooltest.After(10 * time.Minute)
+				r.Take()
+				other.Take()
+				asked := source.asked.Load()
+				s.FailWith(apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""))
+				s.Cut(io.EOF)
+				pooltest.After(10 * time.Minute)
+				require.Equal(t, row.deletes, len(r.Take()) == 1)
+				require.Equal(t, row.deletes, len(other.Take()) == 1)
+				require.Equal(t, row.deletes, len(pooltest.Contents(t, l)) == 0)
+				require.True(t, apierrors.IsNotFound(l.Trust(time.Hour)), "%v", l.Trust(time.Hour))
+				require.False(t, apierrors.IsForbidden(l.Trust(time.Hour)), "of the definitions, not of the objects")
+				require.Contains(t, l.Status().LastError.Error(), row.says)
+				require.Equal(t, name == "never allowed", book.Count("may not be listed") == 1)
+				require.Less(t, s.Count("stream"), 240, "no busy loop")
+				require.Less(t, source.asked.Load()-asked, int32(120), "no busy loop")
+				s.Heal()
+				pooltest.After(2 * time.Minute)
+				require.NoError(t, l.Trust(0))
+				require.Equal(t, row.deletes, len(r.Take()) == 1, "the uids are the same")
+				require.Len(t, other.State(), 1)
+				r.RequireSound(t)
+			})
+		})
+	}
+}
+
+// TestAPIServiceIsDeletedAndMadeAgain: the objects of an aggregated API are
+// behind it, however long it is not served.
+func TestAPIServiceIsDeletedAndMadeAgain(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, 30 * time.Second, time.Hour} {
+		t.Run(away.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, server, do := apiPool(t, func(*http.Request) *http.Response { return nil })
+				kind := fakeapi.Kind{Group: gizmos.Group, Kind: "Gizmo", Aggregated: true}
+				server.Register(kind)
+				do("POST", "/apis/example.com/v1/namespaces/default/gizmos",
+					`{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"a","namespace":"default"}}`)
+				l := pooltest.AcquireSynced(t, p, informerpool.Key{Resource: gizmos})
+				r := pooltest.Record(t, p, l)
+				for range 3 {
+					pooltest.After(time.Minute)
+					r.Take()
+					server.Unregister(schema.GroupKind{Group: gizmos.Group, Kind: "Gizmo"})
+					pooltest.After(away)
+					require.Empty(t, r.Take())
+					require.Error(t, l.Trust(time.Hour))
+					require.Equal(t, informerpool.StateDegraded, l.Status().State)
+					server.Register(kind)
+					pooltest.After(time.Minute)
+					require.Empty(t, r.Take(), "the uids are the same")
+					require.NoError(t, l.Trust(0))
+				}
+				require.Len(t, pooltest.Contents(t, l), 1)
+
+				// The objects of a definition that takes its place go with it.
+				server.Unregister(schema.GroupKind{Group: gizmos.Group, Kind: "Gizmo"})
+				pooltest.After(time.Minute)
+				do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", gizmoCRD)
+				do("POST", "/apis/example.com/v1/namespaces/default/gizmos",
+					`{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"b","namespace":"default"}}`)
+				pooltest.After(2 * time.Minute)
+				require.Len(t, r.State(), 1)
+				server.Cut(func(*fakeapi.Request) bool { return true })
+				do("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gizmos.example.com", "")
+				pooltest.After(time.Minute)
+				require.Empty(t, r.State())
+				r.RequireSound(t)
+			})
+		})
+	}
+}
+
 // TestHazardSkewedServers: the older of two servers does not know the resource,
 // and answers for some seconds.
 func TestHazardSkewedServers(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
-		p, err := informerpool.New(informerpool.Options{Source: discovering{s, func() (informerpool.Discovery, error) {
-			return informerpool.Discovery{}, nil
-		}}})
+		p, err := informerpool.New(informerpool.Options{Source: discover(s, nowhere)})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, p.Close(context.Background())) }()
 		s.Put("ns", "a", 1)

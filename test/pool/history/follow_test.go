@@ -277,7 +277,11 @@ func TestRefusalAfterSyncKeepsObjectsAndSaysSo(t *testing.T) {
 }
 
 func TestObjectsOfADeletedDefinitionAreTakenAway(t *testing.T) {
-	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
+		source := pooltest.NewDefined(s)
+		p, err := informerpool.New(informerpool.Options{Source: source})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, p.Close(context.Background())) }()
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		r := pooltest.Record(t, p, l)
@@ -285,6 +289,7 @@ func TestObjectsOfADeletedDefinitionAreTakenAway(t *testing.T) {
 		r.Take()
 		missing := func(string) error { return apierrors.NewNotFound(pooltest.Widgets.GroupResource(), "") }
 		s.Set(func(s *pooltest.Server) { s.Fail = missing })
+		source.Define("")
 		s.Cut(io.EOF)
 		time.Sleep(10 * time.Minute)
 		require.Equal(t, []string{"Deleted ns/a@101"}, r.Take())
@@ -293,10 +298,33 @@ func TestObjectsOfADeletedDefinitionAreTakenAway(t *testing.T) {
 		requests := s.Count("stream")
 		time.Sleep(10 * time.Minute)
 		require.LessOrEqual(t, s.Count("stream")-requests, 40, "no busy loop")
+		source.Define("two")
 		s.Heal()
 		pooltest.After(time.Minute)
 		require.Equal(t, []string{"Added ns/a@101"}, r.Take())
 		r.RequireSound(t)
+	})
+}
+
+// TestSourceWithoutDiscoveryKeepsWhatIsNotServed: it cannot tell a deleted
+// definition from an API that is not served at the moment.
+func TestSourceWithoutDiscoveryKeepsWhatIsNotServed(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.Record(t, p, l)
+		synctest.Wait()
+		r.Take()
+		s.FailWith(apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""))
+		s.Cut(io.EOF)
+		time.Sleep(time.Hour)
+		require.Empty(t, r.Take())
+		require.Len(t, pooltest.Contents(t, l), 1)
+		require.True(t, apierrors.IsNotFound(l.Trust(time.Hour)))
+		s.Heal()
+		pooltest.After(time.Minute)
+		require.Empty(t, r.Take())
+		require.NoError(t, l.Trust(0))
 	})
 }
 

@@ -311,12 +311,17 @@ func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 // TestHazardSeenObjectOfAKindThatVanishes: the resource is proved not to exist
 // any more, and with it an object that only a read has shown.
 func TestHazardSeenObjectOfAKindThatVanishes(t *testing.T) {
-	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
+		source := pooltest.NewDefined(s)
+		p, err := informerpool.New(informerpool.Options{Source: source})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, p.Close(context.Background())) }()
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		r.Take()
+		source.Define("")
 		s.FailWith(apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""))
 		s.Put("ns", "a", 2)
 		s.Cut(io.ErrUnexpectedEOF)

@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// definition is the answer to the question which CustomResourceDefinition
+// defines a resource. It has to be asked while the resource is served: a
+// resource of an aggregated API has none, and that such a definition is missing
+// later means nothing.
+type definition struct {
+	asked time.Time
+	done  chan struct{} // closed when the fields below are set
+	uid   types.UID     // empty: there is none
+	err   error         // why that is not known
+}
+
+const (
+	// definitionAge is how long an answer serves further informers.
+	definitionAge = time.Minute
+	// definitionTries bounds how often the question is asked. If there is no
+	// answer by then, the next watch asks again.
+	definitionTries = 8
+	// maxDefinition bounds a definition's metadata, whose annotations may have
+	// 256 KiB. Of a larger one the identity is read.
+	maxDefinition = 1 << 20
+)
+
+var (
+	errDefinitions = errors.New("not a list of the CustomResourceDefinition alone")
+	errNotAnswered = errors.New("the server did not answer for it while the resource was served")
+	errUndefined   = errors.New("no CustomResourceDefinition defined it, so its objects may exist")
+	errAbandoned   = errors.New("the informer that asked for it ended")
+	errDefined     = errors.New("its CustomResourceDefinition exists")
+)
+
+// customResourceDefinitions is the resource whose objects define resources.
+var customResourceDefinitions = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+}
+
+// definable reports whether a CustomResourceDefinition may define resources of
+// a group.
+func definable(group string) bool { return strings.Contains(group, ".") }
+
+// answer returns what was answered, or why there is no answer.
+func (d *definition) answer() (types.UID, error) {
+	if d == nil || !d.over() {
+		return "", errNotAnswered
+	}
+	return d.uid, d.err
+}
+
+// over reports whether the question is no longer under way.
+func (d *definition) over() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandoned reports whether the informer that asked has ended meanwhile.
+func (d *definition) abandoned() bool { return d.over() && errors.Is(d.err, errAbandoned) }
+
+// definitions are the definitions of a cluster that its informers have asked
+// for lately: those of one resource share an answer. The zero value has none.
+type definitions struct {
+	mu sync.Mutex // protects of; no other lock is taken under it
+	of map[definitionKey]*definition
+}
+
+type definitionKey struct {
+	resource schema.GroupResource
+	epoch    Epoch
+}
+
+// shared returns the definition of a resource that was asked for after a time.
+// If there is none, it returns a new one, which the caller asks for.
+func (d *definitions) shared(key definitionKey, after time.Time) (found *definition, ask bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	now := time.Now()
+	found = d.of[key]
+	if found != nil && found.asked.After(after) && now.Sub(found.asked) < definitionAge && !found.abandoned() {
+		return found, false
+	}
+	if d.of == nil {
+		d.of = map[definitionKey]*definition{}
+	}
+	maps.DeleteFunc(d.of, func(_ definitionKey, old *definition) bool { return now.Sub(old.asked) >= definitionAge })
+	found = &definition{asked: now, done: make(chan struct{})}
+	d.of[key] = found
+
+	return found, true
+}
+
+// learnDefinition has the server asked which definition the resource has, once
+// it is served. It does not wait. An answer from before the resource was last
+// missing says nothing about the objects of now.
+func (r *reflector) learnDefinition() {
+	_, able := r.options.Source.(Discoverer)
+	if !able || !definable(r.informer.key.Resource.Group) {
+		return
+	}
+	if d := r.definition; d != nil && r.missed.IsZero() && (!d.over() || d.err == nil) {
+		return
+	}
+	i, epoch := r.informer, r.server.epoch
+	found, ask := i.cluster.definitions.shared(
+		definitionKey{resource: i.key.Resource.GroupResource(), epoch: epoch}, r.missed)
+	r.definition, r.missed = found, time.Time{}
+	if ask {
+		i.pool.running.Go(func() { i.askDefinition(found, epoch) })
+	}
+}
+
+// askDefinition asks until there is an answer. A refusal is one: a person has
+// to grant the right.
+func (i *informer) askDefinition(d *definition, epoch Epoch) {
+	defer close(d.done)
+	for try := range definitionTries {
+		d.uid, d.err = i.readDefinition(i.ctx, epoch)
+		if d.err == nil || apierrors.IsForbidden(d.err) || errors.Is(d.err, ErrEpochChanged) {
+			break
+		}
+		select {
+		case <-i.ctx.Done():
+		case <-time.After(time.Second << try):
+		}
+	}
+	if i.ctx.Err() != nil {
+		d.err = errAbandoned
+	}
+	if apierrors.IsForbidden(d.err) && i.pool.undefined.CompareAndSwap(false, true) {
+		i.pool.options.Logger.Info("CustomResourceDefinitions may not be listed: the objects of one "+
+			"that is deleted are not delivered as deleted, here and wherever else that is forbidden",
+			"informer", i.key.String(), "error", d.err.Error())
+	}
+}
+
+// readDefinition reads from the server which definition the resource has, empty
+// if there is none.
+func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
+	name := i.key.Resource.Resource + "." + i.key.Resource.Group
+	selector := fields.OneTermEqualSelector("metadata.name", name).String()
+	r := Request{
+		Key: Key{
+			Cluster:       i.key.Cluster,
+			Resource:      customResourceDefinitions,
+			Kind:          "CustomResourceDefinition",
+			FieldSelector: selector,
+		},
+		Epoch:        epoch,
+		Options:      metav1.ListOptions{FieldSelector: selector, Limit: 1},
+		MetadataOnly: true,
+	}
+	var body io.ReadCloser
+	err := i.pool.calls.Apart("Source", &i.key, func() (err error) {
+		body, err = i.pool.options.Source.List(ctx, r)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	body = i.pool.calls.Body(body, &i.key)
+	defer func() {
+		cancel() // before Close, which would otherwise read the rest of the body to reuse the connection
+		_ = body.Close()
+	}()
+
+	return identityIn(body, name)
+}
+
+// identityIn returns the uid of the definition of a name in a list of it alone.
+func identityIn(body io.Reader, name string) (uid types.UID, _ error) {
+	items := wire.NewListReader(body, wire.Limits{Object: maxDefinition, Pass: true})
+	defer items.Close()
+	for {
+		item, err := items.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			kind := items.Header().Kind
+			if kind != "PartialObjectMetadataList" && kind != "CustomResourceDefinitionList" ||
+				items.Header().ResourceVersion == "" || items.Header().Continue != "" {
+				return "", errDefinitions
+			}
+			return uid, nil
+		case err != nil:
+			return "", err
+		}
+		it := wire.Identify(item)
+		if it.Name != name || it.UID == "" || uid != "" {
+			return "", errDefinitions
+		}
+		uid = types.UID(it.UID)
+	}
+}
+
+// undefined reports whether the definition of a resource that is not served is
+// gone, and its objects with it, or why that is not so, or not known.
+func (r *reflector) undefined(ctx context.Context) (gone bool, why error) {
+	if !definable(r.informer.key.Resource.Group) {
+		return false, errUndefined
+	}
+	was, err := r.definition.answer()
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("whether its CustomResourceDefinition is gone is not known: %w", err)
+	case was == "":
+		return false, errUndefined
+	}
+	is, err := r.informer.readDefinition(ctx, r.server.epoch)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("whether its CustomResourceDefinition is gone is not known: %w", err)
+	case is == was:
+		return false, errDefined
+	}
+	return true, nil
+}
