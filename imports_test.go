@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/controller": {
 		"clustercache", "clustercache/internal/debounce", "clustercache/internal/fairqueue",
-		"clustercache/internal/watchset",
+		"clustercache/internal/watchset", "clustercache/ownership",
 		"informerpool",
 		"internal/clustername",
 	},
