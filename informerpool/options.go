@@ -46,8 +46,9 @@ type TransformFunc func(u *unstructured.Unstructured) error
 type Options struct {
 	// Source opens lists and watches. Required.
 	Source Source
-	// Logger receives one line per state change of an informer. By default
-	// nothing is logged.
+	// Logger receives one line per state change of an informer, or of several
+	// informers of a cluster that the same cause interrupts. By default nothing
+	// is logged.
 	Logger logr.Logger
 	// Linger is how long an informer keeps running without leases, so that
 	// acquiring it again costs no request. Zero means 30 s; a negative value

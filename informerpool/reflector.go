@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -267,8 +268,9 @@ func (r *reflector) failed(err error) {
 }
 
 // log logs why an attempt failed, once for each cause in a row: a refusal as an
-// error, since a person has to change something. The cluster of an informer
-// that nothing uses any more is taken away in the ordinary way.
+// error, since a person has to change something. What interrupts other informers
+// of the cluster, too, is logged for the first of them. The cluster of an
+// informer that nothing uses any more is taken away in the ordinary way.
 func (r *reflector) log(err error) {
 	log := r.options.Logger.WithValues("informer", r.informer.key.String())
 	switch {
@@ -278,9 +280,23 @@ func (r *reflector) log(err error) {
 		log.V(1).Info("Informer interrupted again", "error", err.Error())
 	case lasting(err):
 		log.Error(err, "Informer refused")
+	case !r.first(err.Error()):
+		log.V(1).Info("Informer interrupted like others of its cluster", "error", err.Error())
 	default:
 		log.Info("Informer interrupted", "error", err.Error())
 	}
+}
+
+// first reports whether no other informer of the cluster has reported a cause
+// lately, whatever keys, paths and resources the causes name.
+func (r *reflector) first(cause string) bool {
+	key := &r.informer.key
+	for _, own := range []string{
+		key.String(), requestURL("", Request{Key: *key}), key.Resource.GroupResource().String(), key.Resource.Resource,
+	} {
+		cause = strings.ReplaceAll(cause, own, "")
+	}
+	return r.informer.cluster.causes.First(cause, time.Now())
 }
 
 // loud returns the logger for a line about a cause: there are only so many of
@@ -340,7 +356,11 @@ func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.pool.distrustSiblings(r.informer, over, cause)
 	r.informer.pool.dropSnapshotsOf(r.informer, cause)
 	r.server.count(countRollbacks)
-	r.loud("another history: "+cause.Error()).Info("History of the server is another one",
+	log := r.loud("another history: " + cause.Error())
+	if !r.first("another history: " + cause.Error()) {
+		log = r.options.Logger.V(1)
+	}
+	log.Info("History of the server is another one",
 		"informer", r.informer.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
 		_ = r.informer.pool.calls.Apart("OnRollback", &r.informer.key, func() error {

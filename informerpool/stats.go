@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
 	"github.com/fleetcache/fleetcache/informerpool/internal/histories"
+	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
 )
 
 // Totals count what the informers of a cluster, or of the pool, have done since
@@ -199,6 +200,8 @@ type clusterStats struct {
 	paged fallback.Groups // those whose server does not stream lists; they are paged
 
 	definitions definitions // that its informers have asked for
+
+	causes loudness.Shared // of what interrupts them
 
 	histories histories.Histories
 }

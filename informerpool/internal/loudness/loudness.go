@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loudness decides which log lines an informer may write, so that no
-// server can fill the log.
+// Package loudness decides which log lines the informers of a cluster may
+// write, so that no server can fill the log.
 package loudness
 
 import (

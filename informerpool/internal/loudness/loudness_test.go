@@ -56,3 +56,38 @@ func TestEachCauseHasLinesOfItsOwn(t *testing.T) {
 	require.False(t, l.Allow("refused", now))
 	require.True(t, l.Allow("reset", now))
 }
+
+// TestSharedCauseIsWrittenOnce: a hundred informers report what interrupted
+// them, again and again for as long as it lasts.
+func TestSharedCauseIsWrittenOnce(t *testing.T) {
+	var s loudness.Shared
+	now := time.Now()
+	report := func(cause string, lasting time.Duration) (lines int) {
+		for end := now.Add(lasting); now.Before(end); now = now.Add(time.Second) {
+			for i := range 100 {
+				if s.First(fmt.Sprintf("%s of port %d", cause, i), now) {
+					lines++
+				}
+			}
+		}
+		return lines
+	}
+	require.Equal(t, 1, report("reset", time.Second))
+	require.Equal(t, 0, report("reset", 5*time.Minute), "it is the same outage")
+	require.Equal(t, 1, report("refused", time.Second), "another cause")
+	now = now.Add(time.Minute)
+	require.Equal(t, 1, report("reset", time.Second), "another outage")
+	require.LessOrEqual(t, report("reset", time.Hour), 6, "another cause may look alike")
+}
+
+// TestMadeUpCausesTakeNoMemory: what cannot be remembered is not known to be
+// shared.
+func TestMadeUpCausesTakeNoMemory(t *testing.T) {
+	var s loudness.Shared
+	now := time.Now()
+	for i := range 1000 {
+		require.True(t, s.First(fmt.Sprintf("%c%c", 'a'+i%26, 'a'+i/26), now))
+	}
+	require.False(t, s.First("aa", now))
+	require.True(t, s.First("zz", now))
+}
