@@ -8,13 +8,24 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/sharding"
+	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
 // answer is what happens to a write instead of what should.
@@ -165,6 +176,128 @@ func testAnswer(t *testing.T, replicas int, verbs string, how answer) {
 	})
 	hub.on.Store(false)
 	require.Zero(t, pass(20, nothing), "20 s after the trouble")
+}
+
+// TestAnswersThatRefuseNothing: only an answer about the condition of a write
+// says that it was not met. After any other the write may have been carried out.
+func TestAnswersThatRefuseNothing(t *testing.T) {
+	server := fakeapi.New(fakeapi.Options{})
+	hub := &trouble{next: server.Transport(), verbs: "PATCH POST PUT DELETE"}
+	hub.on.Store(true)
+	s, err := sharding.New(&rest.Config{Host: "http://hub", Transport: hub}, sharding.Options{
+		Namespace: "default",
+		Name:      "operator",
+		Identity:  "a",
+	})
+	require.NoError(t, err)
+	for name, how := range map[string]answer{
+		"a page with 502": {code: http.StatusBadGateway, page: true},
+		"a reset":         {},
+		"401":             {code: http.StatusUnauthorized},
+		"403":             {code: http.StatusForbidden},
+		"422":             {code: http.StatusUnprocessableEntity},
+		"500":             {code: http.StatusInternalServerError},
+		"503":             {code: http.StatusServiceUnavailable},
+		"504":             {code: http.StatusGatewayTimeout},
+	} {
+		hub.answer = how
+		for _, kind := range []protocol.Kind{
+			protocol.Found, protocol.Join, protocol.Renew, protocol.Take, protocol.Release, protocol.Bury, protocol.Quit,
+		} {
+			a := protocol.Action{Kind: kind, Name: "lease", UID: "uid"}
+			require.Equal(t, protocol.Unknown, s.Write(t.Context(), a), "%s, kind %d", name, kind)
+		}
+	}
+}
+
+// TestRenewalThatFailsIsNoReasonToList: only one that is refused is. A hub that
+// fails would be asked for lists by all replicas.
+func TestRenewalThatFailsIsNoReasonToList(t *testing.T) {
+	for code, lists := range map[int]bool{
+		http.StatusForbidden:          false,
+		http.StatusServiceUnavailable: false,
+		http.StatusConflict:           true,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGroup(t, 12)
+			hub := &trouble{next: g.config.Transport, verbs: "PATCH", answer: answer{code: code}}
+			g.config.Transport = hub
+			a := g.start(1)[0]
+			defer g.stop()
+			time.Sleep(30 * time.Second)
+			hub.on.Store(true)
+			time.Sleep(5 * time.Second)
+			hub.on.Store(false)
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			require.Equal(t, lists, a.others.Load() > 1, code)
+			_, without := g.owned()
+			require.Zero(t, without)
+		})
+	}
+}
+
+// order is a transport that notes which slots are released while the replica
+// still owns them.
+type order struct {
+	next  http.RoundTripper
+	owned func(slot int) bool
+
+	mu       sync.Mutex
+	lost     map[int]bool // slots whose loss was logged
+	released int
+	early    []int
+}
+
+// RoundTrip implements http.RoundTripper.
+func (o *order) RoundTrip(request *http.Request) (*http.Response, error) {
+	_, number, slot := strings.Cut(request.URL.Path, "-slot-")
+	if n, err := strconv.Atoi(number); slot && err == nil && request.Method == http.MethodPut {
+		o.mu.Lock()
+		owned := o.owned(n)
+		if o.released++; owned || !o.lost[n] {
+			o.early = append(o.early, n)
+		}
+		o.mu.Unlock()
+	}
+	return o.next.RoundTrip(request)
+}
+
+var lostSlot = regexp.MustCompile(`"msg"="Lost".* "slot"=(\d+)`)
+
+// TestHazardReleaseIsSentBeforeTheOwnershipHasEnded: the heir may own the slot
+// as soon as the hub has the release. The log, which is written once the loss is
+// published, takes its time.
+func TestHazardReleaseIsSentBeforeTheOwnershipHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 40)
+		g.options.Slots = 4
+		hub := &order{next: g.config.Transport, lost: map[int]bool{}}
+		g.config.Transport = hub
+		g.options.Logger = funcr.New(func(_, args string) {
+			if m := lostSlot.FindStringSubmatch(args); m != nil {
+				time.Sleep(10 * time.Millisecond)
+				n, _ := strconv.Atoi(m[1])
+				hub.mu.Lock()
+				hub.lost[n] = true
+				hub.mu.Unlock()
+			}
+		}, funcr.Options{Verbosity: 1})
+		a := g.start(1)[0]
+		g.waitOwned(10 * time.Second)
+		hub.mu.Lock()
+		hub.owned = func(slot int) bool {
+			return slices.ContainsFunc(g.clusters, func(c client.ObjectKey) bool {
+				_, owned := a.Lease(c)
+				return owned && a.Slot(c) == slot
+			})
+		}
+		hub.mu.Unlock()
+		require.NoError(t, a.Close(t.Context()))
+		a.wg.Wait()
+		require.Equal(t, 4, hub.released)
+		require.Empty(t, hub.early)
+	})
 }
 
 // earlier is a transport that answers patches with the state before, as a

@@ -38,7 +38,13 @@
 // and begin by deleting its Lease, on condition that nothing has changed: that
 // revokes all its slots at once, and it cannot come back by a late renewal. A
 // renewal that is refused proves nothing, since a gateway may have answered it:
-// the replica lists the Leases, and believes what it sees.
+// the replica lists the Leases, and believes what it sees. A renewal whose
+// answer is late or lost counts once the watch shows it, from when it was sent,
+// and renewals do not wait for one another: so a slow hub costs no ownership.
+//
+// The group has a Lease of its own, whose name ends with "-sharding". It says
+// which program founded the group, and with how many slots; a replica that
+// disagrees does not run.
 //
 // # What is promised
 //

@@ -28,13 +28,32 @@ var (
 // NotOwnerError is an [ErrNotOwner] that names the cluster.
 type NotOwnerError = ownership.NotOwnerError
 
+// NameError indicates that the name of the group is taken: by the group of
+// another program, with which this one would share its clusters, or by a Lease
+// that has nothing to do with a sharding. The replica has not joined.
+type NameError struct {
+	// Namespace and Lease are the name of the Lease that is in the way.
+	Namespace, Lease string
+	// Owner is whose it is, as far as it says.
+	Owner string
+	// Group and Program are those of this replica.
+	Group, Program string
+}
+
+// Error implements error.
+func (e *NameError) Error() string {
+	return fmt.Sprintf("sharding: lease %s/%s belongs to %s, and not to group %q of program %q; "+
+		"choose another Options.Name, or delete the lease if nothing uses it",
+		e.Namespace, e.Lease, e.Owner, e.Group, e.Program)
+}
+
 // GroupError indicates that the group was founded with another number of slots,
 // or by an incompatible version. Two replicas that disagree about this could
 // both own a cluster, so the later one does not run. To change the number of
 // slots, stop all replicas, and delete the Lease.
 type GroupError struct {
-	// Lease is the name of the group's Lease.
-	Lease string
+	// Group is the name of the group, and Lease that of its Lease.
+	Group, Lease string
 	// Slots and Format are what the group was founded with.
 	Slots  int
 	Format string
@@ -42,7 +61,8 @@ type GroupError struct {
 
 // Error implements error.
 func (e *GroupError) Error() string {
-	return fmt.Sprintf("sharding: the group of lease %s has %d slots and format %q", e.Lease, e.Slots, e.Format)
+	return fmt.Sprintf("sharding: group %s has %d slots and format %q, by its lease %s",
+		e.Group, e.Slots, e.Format, e.Lease)
 }
 
 // PermissionError indicates that the hub does not permit this replica what it

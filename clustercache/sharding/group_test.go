@@ -62,7 +62,14 @@ func (r *replica) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response, err := r.next.RoundTrip(request)
 	if d := r.slow.Load(); d > 0 && request.Method != http.MethodGet {
-		<-time.After(time.Duration(d))
+		select {
+		case <-time.After(time.Duration(d)):
+		case <-request.Context().Done():
+			if response != nil {
+				_ = response.Body.Close()
+			}
+			return nil, request.Context().Err()
+		}
 	}
 	return response, err
 }

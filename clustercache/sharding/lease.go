@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,8 @@ const (
 
 	formatAnnotation  = prefix + "sharding-format"  // charter
 	slotsAnnotation   = prefix + "sharding-slots"   // charter
+	programAnnotation = prefix + "sharding-program" // charter: of the replicas
+	renewalAnnotation = prefix + "sharding-renewal" // member: the number of the last one
 	leavingAnnotation = prefix + "sharding-leaving" // member
 	planAnnotation    = prefix + "sharding-plan"    // member: of the eldest
 	warmAnnotation    = prefix + "sharding-warm"    // member: slots with filled caches
@@ -57,9 +60,11 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 	case protocol.Charter:
 		out.Format = l.Annotations[formatAnnotation]
 		out.Slots, _ = strconv.Atoi(l.Annotations[slotsAnnotation]) // 0 fits no group
+		out.Program = l.Annotations[programAnnotation]
 	case protocol.Member:
 		out.Identity = value(l.Spec.HolderIdentity)
 		out.TTL = time.Duration(value(l.Spec.LeaseDurationSeconds)) * time.Second
+		out.Renewal, _ = strconv.ParseInt(l.Annotations[renewalAnnotation], 10, 64) // 0: none
 		out.Leaving = l.Annotations[leavingAnnotation] != ""
 		out.Plan = decodePlan(l.Annotations[planAnnotation])
 		out.Warm, _ = base64.StdEncoding.DecodeString(l.Annotations[warmAnnotation]) // or none
@@ -93,7 +98,27 @@ func (s *Sharding) charterLease(name string) *coordinationv1.Lease {
 	l := s.blank(name, "group")
 	l.Annotations[formatAnnotation] = protocol.Format
 	l.Annotations[slotsAnnotation] = strconv.Itoa(s.options.Slots)
+	l.Annotations[programAnnotation] = s.options.Program
 	return l
+}
+
+// foreign returns whose a Lease is, if it is not of the group.
+func (s *Sharding) foreign(l *coordinationv1.Lease) (owner string, foreign bool) {
+	group, role := l.Labels[groupLabel], l.Labels[roleLabel]
+	switch {
+	case group == s.options.Name && role != "":
+		return "", false
+	case group != "":
+		return fmt.Sprintf("group %q", group), true
+	}
+	owner = "something else than a sharding"
+	if holder := value(l.Spec.HolderIdentity); holder != "" {
+		owner += fmt.Sprintf(", held by %q", holder)
+	}
+	if len(l.ManagedFields) > 0 {
+		owner += fmt.Sprintf(", written by %q", l.ManagedFields[0].Manager)
+	}
+	return owner, true
 }
 
 func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1.Lease {
@@ -112,8 +137,9 @@ func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1
 // that it is still the same Lease.
 func renewal(a protocol.Action, now time.Time) ([]byte, error) {
 	annotations := map[string]string{
-		planAnnotation: encodePlan(a.Plan),
-		warmAnnotation: base64.StdEncoding.EncodeToString(a.Warm),
+		renewalAnnotation: strconv.FormatInt(a.Renewal, 10),
+		planAnnotation:    encodePlan(a.Plan),
+		warmAnnotation:    base64.StdEncoding.EncodeToString(a.Warm),
 	}
 	if a.Leaving {
 		annotations[leavingAnnotation] = "true"
@@ -126,7 +152,9 @@ func renewal(a protocol.Action, now time.Time) ([]byte, error) {
 
 func (s *Sharding) slotLease(a protocol.Action, now time.Time) *coordinationv1.Lease {
 	l := s.blank(a.Name, "slot")
-	l.ResourceVersion = a.Revision
+	// Without its UID, an update of a Lease that was deleted meanwhile would
+	// create it, with a token that is too low.
+	l.UID, l.ResourceVersion = types.UID(a.UID), a.Revision
 	l.Annotations[slotAnnotation] = strconv.Itoa(a.Slot)
 	l.Spec.LeaseTransitions = new(int32(a.Token))
 	if a.Kind == protocol.Release {

@@ -5,6 +5,7 @@ package sharding
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,9 +18,9 @@ import (
 // controller-runtime's Runnable.
 //
 // A hub that does not answer is no error: the replica owns nothing meanwhile. A
-// [*GroupError] indicates that the replica cannot belong to the group, and a
-// [*PermissionError] that the hub does not permit what it needs to do. Neither
-// has joined.
+// [*GroupError] indicates that the replica cannot belong to the group, a
+// [*NameError] that the name of the group is taken, and a [*PermissionError]
+// that the hub does not permit what it needs to do. None of these has joined.
 func (s *Sharding) Start(ctx context.Context) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -89,12 +90,8 @@ func (s *Sharding) loop(ctx, run context.Context) error {
 	var limit <-chan time.Time
 	for {
 		wake := s.turn(run)
-		if charter, mismatch := s.replica.Mismatch(); mismatch {
-			return &GroupError{
-				Lease:  charter.Name,
-				Slots:  charter.Slots,
-				Format: charter.Format,
-			}
+		if err := s.excluded(); err != nil {
+			return err
 		}
 		if s.replica.Left() {
 			return nil
@@ -116,8 +113,33 @@ func (s *Sharding) loop(ctx, run context.Context) error {
 		case <-closing:
 		}
 		asked, closing = nil, nil
-		limit = time.After(s.options.DrainTimeout + 3*s.options.requestTimeout())
+		limit = time.After(s.options.DrainTimeout + s.options.writeTimeout())
 		s.replica.Leave(time.Now())
+	}
+}
+
+// excluded returns why the replica cannot belong to the group.
+func (s *Sharding) excluded() error {
+	charter, mismatch := s.replica.Mismatch()
+	switch {
+	case s.refused != nil:
+		return s.refused
+	case !mismatch:
+		return nil
+	case charter.Program != "" && charter.Program != s.options.Program:
+		return &NameError{
+			Namespace: s.options.Namespace,
+			Lease:     charter.Name,
+			Owner:     fmt.Sprintf("the group of program %q", charter.Program),
+			Group:     s.options.Name,
+			Program:   s.options.Program,
+		}
+	}
+	return &GroupError{
+		Group:  s.options.Name,
+		Lease:  charter.Name,
+		Slots:  charter.Slots,
+		Format: charter.Format,
 	}
 }
 

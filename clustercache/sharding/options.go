@@ -7,7 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,8 +40,15 @@ type Options struct {
 	// Namespace is where the Leases of the group are, on the hub. Required.
 	Namespace string
 	// Name is the name of the group: of all replicas that share the clusters.
-	// It begins the names of the Leases. Required; a DNS label.
+	// It begins the names of the Leases, which have suffixes, so that it may
+	// also be that of a Lease for leader election. Required; a DNS label.
 	Name string
+	// Program is what the replicas run. A group is of the program that founded
+	// it, and replicas of another one do not join: see [NameError]. Two
+	// operators that are built from one package need to set it, if they could
+	// meet under one name. Defaults to the import path of the main package,
+	// without a major version.
+	Program string
 	// Identity is the name of this replica, which no other that runs at the
 	// same time may have: that of its Pod. If it is stable, as in a
 	// StatefulSet, a replica that restarts gets its former clusters back.
@@ -97,6 +109,7 @@ func (o *Options) complete() error {
 		}
 	}
 
+	setDefault(&o.Program, mainPackage())
 	setDefault(&o.Slots, DefaultSlots)
 	setDefault(&o.RenewInterval, DefaultRenewInterval)
 	setDefault(&o.LeaseDuration, DefaultLeaseDuration)
@@ -136,9 +149,27 @@ func setDefault[T comparable](field *T, value T) {
 // may differ in rate by the rest of LeaseDuration.
 func (o *Options) ownFor() time.Duration { return o.LeaseDuration * 2 / 3 }
 
-// requestTimeout bounds one write, so that one that is lost leaves time for two
-// more before ownership ends.
-func (o *Options) requestTimeout() time.Duration { return o.ownFor() * 3 / 10 }
+// writeTimeout bounds one write: a renewal that takes longer renews nothing, and
+// one that is slow is no failure. Renewals do not wait for one another.
+func (o *Options) writeTimeout() time.Duration { return o.ownFor() }
+
+// majorVersion is the end of the import path of a module from v2 on.
+var majorVersion = regexp.MustCompile(`/v[0-9]+$`)
+
+// mainPackage returns what identifies the program that runs.
+var mainPackage = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Path == "" || info.Path == "command-line-arguments" {
+		return filepath.Base(os.Args[0])
+	}
+	if rest, ok := strings.CutPrefix(info.Path, info.Main.Path); ok {
+		return majorVersion.ReplaceAllString(info.Main.Path, "") + rest
+	}
+	return info.Path
+})
+
+// charterName returns the name of the group's Lease.
+func (o *Options) charterName() string { return o.Name + "-sharding" }
 
 // memberName returns a name for the member Lease that no other process has.
 func (o *Options) memberName() string {
@@ -147,7 +178,8 @@ func (o *Options) memberName() string {
 
 func (o *Options) config() protocol.Config {
 	return protocol.Config{
-		Charter:   o.Name,
+		Charter:   o.charterName(),
+		Program:   o.Program,
 		Member:    o.memberName(),
 		Slot:      func(n int) string { return fmt.Sprintf("%s-slot-%03d", o.Name, n) },
 		Slots:     o.Slots,

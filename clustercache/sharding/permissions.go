@@ -6,6 +6,7 @@ package sharding
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -20,13 +21,18 @@ var verbs = [...]string{"list", "watch", "create", "update", "patch", "delete"}
 // until it answers. Otherwise a replica without the permission to delete would
 // seem to work until another one is killed, whose clusters would have no owner.
 func (s *Sharding) permitted(ctx context.Context) error {
+	var answers [len(verbs)]struct{ allowed, ok bool }
+	var asking sync.WaitGroup
+	for i, verb := range verbs { // all at once: the hub may be slow
+		asking.Go(func() { answers[i].allowed, answers[i].ok = s.review(ctx, verb) })
+	}
+	asking.Wait()
 	var missing []string
-	for _, verb := range verbs {
-		allowed, ok := s.review(ctx, verb)
-		if !ok {
+	for i, verb := range verbs {
+		if !answers[i].ok {
 			return nil
 		}
-		if !allowed {
+		if !answers[i].allowed {
 			missing = append(missing, verb)
 		}
 	}
@@ -48,7 +54,7 @@ func (s *Sharding) review(ctx context.Context, verb string) (allowed, ok bool) {
 		},
 	}}
 	for {
-		limited, cancel := context.WithTimeout(ctx, s.options.requestTimeout())
+		limited, cancel := context.WithTimeout(ctx, s.options.writeTimeout())
 		answer, err := s.reviews.Create(limited, question, metav1.CreateOptions{})
 		cancel()
 		if err == nil {

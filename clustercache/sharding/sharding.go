@@ -39,7 +39,9 @@ type Sharding struct {
 	leases  coordinationclient.LeaseInterface
 	reviews authorizationclient.SelfSubjectAccessReviewInterface
 
-	replica  *protocol.Replica // owned by Start
+	replica  *protocol.Replica // owned by Start, as the two below
+	refused  *NameError        // the name of the group's Lease is taken
+	told     map[string]bool   // names of Leases that are taken, as was logged
 	table    atomic.Pointer[table]
 	inbox    chan func(now time.Time)
 	notifier *notifier
@@ -108,6 +110,7 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 		reviews: authorization.SelfSubjectAccessReviews(),
 		replica: protocol.New(o.config()),
 		inbox:   make(chan func(time.Time)),
+		told:    map[string]bool{},
 		permits: make(chan struct{}, writers),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),

@@ -5,6 +5,7 @@ package sharding_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,6 +214,53 @@ func TestOwnershipEndsByTheClockAlone(t *testing.T) {
 		_, _, err := a.Context(t.Context(), g.clusters[0])
 		require.ErrorIs(t, err, sharding.ErrNotOwner)
 	})
+}
+
+// TestHazardMachineIsSuspended: the monotonic clock has stood still meanwhile, so
+// it shows nothing. Times of a synctest bubble have no monotonic reading, so the
+// time is real.
+func TestHazardMachineIsSuspended(t *testing.T) {
+	g := newGroup(t, 1)
+	g.options.Slots, g.options.SettleTime = 1, -1
+	defer g.stop()
+	a := g.start(1)[0]
+	var events diary
+	a.Subscribe(events.note)
+	g.waitOwned(time.Minute)
+	write, cancel, err := a.Context(t.Context(), g.clusters[0])
+	require.NoError(t, err)
+	defer cancel()
+
+	a.Suspend(3)
+	require.True(t, a.Owns(g.clusters[0]))
+	require.NoError(t, write.Err())
+
+	a.Suspend(3600)
+	require.Eventually(t, func() bool { return strings.HasPrefix(events.of(0), "Warm Gained Lost ") },
+		8*time.Second, 10*time.Millisecond)
+	<-write.Done()
+	require.ErrorIs(t, context.Cause(write), sharding.ErrNotOwner)
+	g.waitOwned(time.Minute) // by the next renewal
+}
+
+// TestHazardLeaseHasEndedByTheWallClock: readers compare with it, too, whether
+// Start has noticed or not.
+func TestHazardLeaseHasEndedByTheWallClock(t *testing.T) {
+	g := newGroup(t, 1)
+	g.options.SettleTime = -1
+	a := g.start(1)[0]
+	g.waitOwned(time.Minute)
+	lease, ok := a.Lease(g.clusters[0])
+	require.True(t, ok)
+	require.NoError(t, a.Close(t.Context()))
+	a.wg.Wait()
+
+	a.Hold(g.clusters[0], lease.Until.Add(time.Hour))
+	require.True(t, a.Owns(g.clusters[0]))
+	a.Hold(g.clusters[0], sharding.Shifted(lease.Until.Add(time.Hour), -7200))
+	require.False(t, a.Owns(g.clusters[0]))
+	_, _, err := a.Context(t.Context(), g.clusters[0])
+	require.ErrorIs(t, err, sharding.ErrNotOwner)
 }
 
 // TestOwnershipCountsFromWhenARenewalWasSent has answers that take 2.5 s.

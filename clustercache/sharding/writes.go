@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
@@ -32,7 +33,7 @@ func (s *Sharding) send(ctx context.Context, a protocol.Action) {
 				return
 			}
 		}
-		limited, cancel := context.WithTimeout(ctx, s.options.requestTimeout())
+		limited, cancel := context.WithTimeout(ctx, s.options.writeTimeout())
 		defer cancel()
 		// Ownership counts from here, whenever the answer comes.
 		sent := time.Now()
@@ -42,8 +43,52 @@ func (s *Sharding) send(ctx context.Context, a protocol.Action) {
 			s.log.V(level(a, outcome)).Info("write to lease failed", "write", writeNames[a.Kind], "lease", a.Name,
 				"error", err.Error())
 		}
-		s.post(ctx, func(now time.Time) { s.replica.Answer(now, sent, a, outcome) })
+		taken := s.taken(limited, a, err)
+		s.post(ctx, func(now time.Time) {
+			s.replica.Answer(now, sent, a, outcome)
+			s.tell(a, taken)
+		})
 	})
+}
+
+// taken looks, after a Lease could not be created because there is one of its
+// name, whether that is one of the group, which the watch will show. It returns
+// nil if it is, or if that is not known.
+func (s *Sharding) taken(ctx context.Context, a protocol.Action, err error) *NameError {
+	if !apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	named := fields.OneTermEqualSelector("metadata.name", a.Name).String() // needs no other permission
+	list, err := s.leases.List(ctx, metav1.ListOptions{FieldSelector: named})
+	if err != nil {
+		return nil
+	}
+	for i := range list.Items {
+		l := &list.Items[i]
+		if owner, foreign := s.foreign(l); foreign && l.Name == a.Name {
+			return &NameError{
+				Namespace: s.options.Namespace,
+				Lease:     l.Name,
+				Owner:     owner,
+				Group:     s.options.Name,
+				Program:   s.options.Program,
+			}
+		}
+	}
+	return nil
+}
+
+// tell notes that the name of a Lease is taken. Without a charter the replica
+// does not run. Without a slot, it says once that the slot has no owner.
+func (s *Sharding) tell(a protocol.Action, taken *NameError) {
+	switch {
+	case taken == nil:
+	case a.Kind == protocol.Found:
+		s.refused = taken
+	case !s.told[a.Name]:
+		s.told[a.Name] = true
+		s.log.Error(taken, "clusters have no owner", "slot", a.Slot)
+	}
 }
 
 // writeNames name the writes in logs.

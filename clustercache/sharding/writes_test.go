@@ -123,6 +123,14 @@ func testWrites(t *testing.T, config *rest.Config) {
 	write(protocol.Refused, take)
 	take.Revision = released.Revision
 	write(protocol.Done, take)
+	late := take
+	late.UID, late.Revision = released.UID, read("s").Revision
+	require.NoError(t, s.Delete(t.Context(), "s"))
+	write(protocol.Refused, late)
+	late.Kind = protocol.Release
+	write(protocol.Refused, late)
+	_, err = s.Read(t.Context(), "s")
+	require.True(t, apierrors.IsNotFound(err), "a late update has created it: %v", err)
 
 	bury := protocol.Action{
 		Kind:     protocol.Bury,

@@ -72,6 +72,12 @@ func (k *Kind) gvk(version string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: k.Group, Version: version, Kind: k.Kind}
 }
 
+// createsOnUpdate reports whether an update of an object that does not exist
+// creates it, whatever resourceVersion it has.
+func (k *Kind) createsOnUpdate() bool {
+	return k.builtIn && k.Group == "coordination.k8s.io" && k.Resource == "leases"
+}
+
 func (k *Kind) serves(version string) bool { return slices.Contains(k.Versions, version) }
 
 // complete fills in the fields that follow from others.

@@ -214,6 +214,14 @@ func (op *writing) serveUpdate(r *http.Request) (*version, error) {
 		return nil, err
 	}
 	old := op.t.objects[objectKey{op.req.Namespace, op.req.Name}]
+	if old == nil && op.t.kind.createsOnUpdate() {
+		if u.GetUID() != "" {
+			return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: ",
+				u.GetUID()))
+		}
+		u.SetResourceVersion("")
+		return op.create(u)
+	}
 	if old == nil {
 		return nil, apierrors.NewNotFound(op.req.GroupResource(), op.req.Name)
 	}

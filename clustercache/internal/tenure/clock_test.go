@@ -16,6 +16,16 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
 )
 
+// awaitEnd waits until work has ended.
+func awaitEnd(t *testing.T, work context.Context) {
+	t.Helper()
+	select {
+	case <-work.Done():
+	case <-time.After(time.Hour):
+		require.Fail(t, "it does not end")
+	}
+}
+
 // TestHazardLeaseEndsByTheClockWithoutAnEvent: whoever delivers events is late,
 // or hangs.
 func TestHazardLeaseEndsByTheClockWithoutAnEvent(t *testing.T) {
@@ -32,7 +42,7 @@ func TestHazardLeaseEndsByTheClockWithoutAnEvent(t *testing.T) {
 		require.True(t, tn.Owns(east))
 		require.True(t, tn.State(east).Owned)
 
-		<-work.Done()
+		awaitEnd(t, work)
 		require.Equal(t, 10*time.Second, time.Since(begin))
 		require.ErrorIs(t, context.Cause(work), ownership.ErrNotOwner)
 		require.False(t, tn.Owns(east))
@@ -67,7 +77,7 @@ func TestWorkGoesOnWithRenewals(t *testing.T) {
 			require.Equal(t, time.Since(begin) > time.Minute, bounded.Err() != nil)
 		}
 		require.ErrorIs(t, bounded.Err(), context.DeadlineExceeded)
-		<-work.Done()
+		awaitEnd(t, work)
 		require.Equal(t, 130*time.Second, time.Since(begin))
 		require.ErrorIs(t, context.Cause(work), ownership.ErrNotOwner)
 	})
@@ -86,7 +96,7 @@ func TestWorkEndsForItsOwnReason(t *testing.T) {
 		deadline, ok := work.Deadline()
 		require.True(t, ok)
 		require.Equal(t, 3*time.Second, time.Until(deadline))
-		<-work.Done()
+		awaitEnd(t, work)
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(work), context.DeadlineExceeded)
 		done()

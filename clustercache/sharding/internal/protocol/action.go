@@ -61,7 +61,10 @@ type Action struct {
 	Holder string
 	// Token is the slot's fencing token, or the number of the Warm.
 	Token int64
-	// Leaving, Plan and Warm are what the member Lease gets (Renew).
+	// Renewal, Leaving, Plan and Warm are what the member Lease gets (Renew).
+	// Several renewals may be under way: Renewal numbers them, so that the
+	// replica knows its own when the view shows it, and others know the newest.
+	Renewal int64
 	Leaving bool
 	Plan    Plan
 	Warm    Set

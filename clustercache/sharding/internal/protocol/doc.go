@@ -42,7 +42,8 @@
 // A replica owns a slot while three things hold: its view shows the slot with
 // its own UID and a token that it has not given up; its member Lease was
 // renewed; and, by its own clock, less than Config.OwnFor has passed since it
-// sent the last renewal that succeeded. Suppose that R1 and R2 own a slot at
+// sent the last renewal that succeeded: one that was answered so, or that its
+// view shows, whatever was answered. Suppose that R1 and R2 own a slot at
 // one moment, with tokens k1 < k2; tokens differ, because every Take writes a
 // higher one, on condition that the slot is still in the version it replaces.
 // After the write of k1 the next write of the slot is one of two:

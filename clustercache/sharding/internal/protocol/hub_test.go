@@ -36,6 +36,9 @@ func (h *hub) put(l protocol.Lease) {
 func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 	h := &w.hub
 	h.writes++
+	if a.Revision != "" && a.UID == "" {
+		w.fail("%s writes to %s without its UID, which would create it if it was deleted", p.name, a.Name)
+	}
 	old, exists := h.leases[a.Name]
 	matches := exists && (a.UID == "" || a.UID == old.UID) && (a.Revision == "" || a.Revision == old.Revision)
 	next := old
@@ -49,7 +52,8 @@ func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 		if !matches {
 			return protocol.Refused
 		}
-		next.Leaving, next.Plan, next.Warm = a.Leaving, a.Plan, a.Warm
+		next.Renewal, next.Plan, next.Warm = a.Renewal, a.Plan, a.Warm
+		next.Leaving = next.Leaving || a.Leaving // a patch that says nothing of it leaves it
 	case protocol.Take:
 		if exists != (a.Revision != "") || exists && !matches {
 			return protocol.Refused

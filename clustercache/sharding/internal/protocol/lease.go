@@ -26,9 +26,10 @@ type Lease struct {
 	Revision string
 	Created  time.Time
 
-	// Format and Slots are what all members have to agree on (Charter).
-	Format string
-	Slots  int
+	// Format, Slots and Program are what all members have to agree on (Charter).
+	Format  string
+	Slots   int
+	Program string
 
 	// Identity is the stable name of the replica, such as that of its Pod
 	// (Member).
@@ -36,6 +37,8 @@ type Lease struct {
 	// TTL is how long the Lease has to be seen unchanged before its member is
 	// taken for dead (Member).
 	TTL time.Duration
+	// Renewal is the number of the last renewal: see Action.Renewal (Member).
+	Renewal int64
 	// Leaving: the member takes no more slots (Member).
 	Leaving bool
 	// Plan is what the member has planned if it is the eldest (Member).

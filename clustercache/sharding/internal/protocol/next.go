@@ -14,7 +14,7 @@ import (
 func (r *Replica) Next(now time.Time) (actions []Action, wake time.Time) {
 	s := step{Replica: r, now: now}
 	s.ownership()
-	if r.viewed && !r.mismatch {
+	if r.viewed && !r.mismatch() {
 		s.others()
 		s.planning()
 		s.membership()
@@ -59,21 +59,37 @@ func (s *step) write(h *held, a Action) {
 // healthy reports whether the replica's member Lease is valid by its own clock.
 func (s *step) healthy() bool { return s.ID() != "" && !s.reached(s.own.until) }
 
-// ownership announces what the view and the clock say about each slot.
+// ownership announces what the view and the clock say about each slot. What
+// ended, and began again, is announced as both: whatever was left out meanwhile
+// has to be made up for.
 func (s *step) ownership() {
-	id, healthy := s.ID(), s.healthy() && !s.mismatch
+	s.believe()
+	id, healthy := s.ID(), s.healthy() && !s.mismatch()
 	gains := healthy && s.own.uid != s.own.quitting
+	gap := s.own.gap
+	s.own.gap = false
 	for n := range s.slots {
 		slot := &s.slots[n]
-		valid := healthy && slot.Holder == id && slot.Token > slot.givenUp
-		if slot.owned != 0 && (!valid || slot.Token != slot.owned) {
+		valid := func() bool { return healthy && slot.Holder == id && slot.Token > slot.givenUp }
+		if slot.owned != 0 && (gap || !valid() || slot.Token != slot.owned) {
 			s.lose(n)
 		}
-		if valid && gains && slot.owned == 0 {
+		if gains && slot.owned == 0 && valid() {
 			s.warm(n, true)
 			slot.owned, slot.heir = slot.Token, ""
 			s.do(Action{Kind: Gain, Slot: n, Token: slot.Token})
 		}
+	}
+}
+
+// believe counts a renewal that the view shows as one that succeeded, if its
+// answer, and those of later ones, do not come in time.
+func (s *step) believe() {
+	if s.own.shown.IsZero() || !s.own.shown.Add(s.cfg.OwnFor).After(s.own.until) {
+		return
+	}
+	if s.own.until.IsZero() || s.reached(s.own.until.Add(-s.cfg.OwnFor/2)) {
+		s.renewed(s.now, s.own.shown)
 	}
 }
 
@@ -112,16 +128,36 @@ func (s *step) membership() {
 			s.own.quitting, s.own.quit = h.UID, false
 			s.write(h, Action{Kind: Quit, UID: h.UID})
 		}
-	case s.ID() != "" && !h.busy && s.reached(s.own.due):
+	case s.ID() != "" && !h.busy && s.reached(s.own.due) && s.mayRenew():
 		s.own.due = s.now.Add(s.cfg.Renew)
-		s.write(h, Action{
+		s.own.number++
+		s.own.sent = append(s.own.sent, renewal{number: s.own.number, sent: s.now})
+		s.do(Action{
 			Kind:    Renew,
+			Name:    h.Name,
 			UID:     h.UID,
+			Renewal: s.own.number,
 			Leaving: s.own.leaving,
 			Plan:    s.own.plan,
 			Warm:    s.warmed(),
 		})
 	}
+}
+
+// mayRenew reports whether one more renewal may be sent. It does not wait for
+// the answers to those before, up to a number: if these take as long as the lease
+// leaves time, the next would be too late.
+func (s *step) mayRenew() bool {
+	s.own.sent = slices.DeleteFunc(s.own.sent, func(r renewal) bool {
+		return !s.now.Before(r.sent.Add(s.cfg.OwnFor)) // it renews nothing any more
+	})
+	waiting := 0
+	for _, r := range s.own.sent {
+		if !r.answered {
+			waiting++
+		}
+	}
+	return waiting < max(1, int(s.cfg.OwnFor/s.cfg.Renew))
 }
 
 // warmed returns the slots of which the caches are filled.
@@ -203,10 +239,15 @@ func (s *step) assignment() {
 	if !s.own.leaving && !slices.Contains(s.followed.ids, s.ID()) {
 		return
 	}
-	for n := range s.slots {
-		mine := s.owner(n) == s.ID()
-		s.move(n, mine)
-		s.warm(n, mine || s.slots[n].owned != 0 || s.standby[n])
+	for _, empty := range []bool{false, true} { // a slow hub is not kept busy with empty slots first
+		for n := range s.slots {
+			if clusters := n < len(s.own.counts) && s.own.counts[n] > 0; clusters == empty {
+				continue
+			}
+			mine := s.owner(n) == s.ID()
+			s.move(n, mine)
+			s.warm(n, mine || s.slots[n].owned != 0 || s.standby[n])
+		}
 	}
 }
 
@@ -236,17 +277,19 @@ func (s *step) move(n int, mine bool) {
 		})
 	case slot.owned != 0:
 		slot.heir = ""
-	case mine && s.charter.exists && s.takeable(slot) && s.ready(&slot.held):
+	case mine && s.charter.exists && s.takeable(slot) && (slot.overtaken() || s.ready(&slot.held)):
 		s.write(&slot.held, Action{
 			Kind:     Take,
+			UID:      slot.UID,
 			Revision: slot.Revision,
 			Slot:     n,
 			Holder:   s.ID(),
 			Token:    slot.top + 1,
 		})
-	case !mine && slot.Holder == s.ID() && s.ready(&slot.held):
+	case !mine && slot.Holder == s.ID() && (slot.overtaken() || s.ready(&slot.held)):
 		s.write(&slot.held, Action{
 			Kind:     Release,
+			UID:      slot.UID,
 			Revision: slot.Revision,
 			Slot:     n,
 			Token:    slot.Token,

@@ -32,10 +32,12 @@ type process struct {
 	drain    time.Duration // the most that it takes
 	warming  time.Duration // the most that filling the caches of a slot takes
 	lag      time.Duration // the most that its watch is behind
+	late     time.Duration // how long answers to its writes take
 	filled   map[int]bool  // its caches, by slot
 	cold     int           // gains of slots whose caches were not filled
 	work     bool          // it writes to remote clusters
 	losses   map[int]int   // by slot
+	ended    map[int]bool  // slots whose ownership the clock ended, unannounced
 
 	position  int  // in the hub's log
 	listing   bool // has to list
@@ -55,6 +57,7 @@ func (w *world) start(identity string, rate float64) *process {
 		listing:  true,
 		drain:    500 * time.Millisecond,
 		losses:   map[int]int{},
+		ended:    map[int]bool{},
 		filled:   map[int]bool{},
 	}
 	cfg := w.config
@@ -80,6 +83,12 @@ func (p *process) do(f func()) {
 	case p.paused:
 		p.waiting = append(p.waiting, f)
 	default:
+		for n := range p.w.slots {
+			token, _ := p.replica.Holds(n)
+			if _, ok := p.owns(n); token != 0 && !ok {
+				p.ended[n] = true
+			}
+		}
 		f()
 		p.step()
 	}
@@ -121,6 +130,11 @@ func (p *process) step() {
 		}
 	}
 	p.w.checkOwners(p)
+	for n := range p.ended {
+		if _, ok := p.owns(n); ok {
+			p.w.fail("%s owns slot %d again, which the clock had ended, and has not said so", p.name, n)
+		}
+	}
 	if p.replica.Left() {
 		p.w.log(fmt.Sprintf("%s has left", p.identity))
 		p.kill()
@@ -155,11 +169,11 @@ func (p *process) send(a protocol.Action) {
 			}
 		})
 	}
-	w.after(3*time.Second, func() { answer(protocol.Unknown) })
+	w.after(w.config.OwnFor, func() { answer(protocol.Unknown) })
 	if p.unreachable() || w.rand.Float64() < w.weather.lost {
 		return
 	}
-	there := w.upTo(w.weather.latency)
+	there := w.upTo(w.weather.latency) + w.weather.slow
 	if a.Kind == protocol.Bury {
 		there += w.weather.deletions
 	}
@@ -184,7 +198,7 @@ func (p *process) send(a protocol.Action) {
 		if p.unreachable() || w.rand.Float64() < w.weather.lost {
 			return
 		}
-		back := w.upTo(w.weather.latency)
+		back := w.upTo(w.weather.latency) + p.late
 		if w.rand.Float64() < w.weather.late {
 			back += w.upTo(5 * time.Second)
 		}
@@ -272,6 +286,7 @@ func (p *process) act(a protocol.Action) {
 		}
 	case protocol.Lose:
 		p.losses[a.Slot]++
+		delete(p.ended, a.Slot)
 	case protocol.Cool:
 		p.filled[a.Slot] = false
 	case protocol.Warm:

@@ -81,9 +81,13 @@ func (s *simulation) trouble() {
 		p = nil
 	}
 	d := w.upTo([]time.Duration{3 * time.Second, 12 * time.Second, 40 * time.Second}[w.rand.IntN(3)])
-	switch w.rand.IntN(4) {
+	switch w.rand.IntN(6) {
 	case 0, 1:
 		s.refuse(p, d)
+	case 4:
+		s.late(p, w.upTo(30*time.Second), d)
+	case 5:
+		s.slow(w.upTo(9*time.Second), d)
 	case 2:
 		w.weather.lost = w.rand.Float64()
 		w.after(d, func() { w.weather.lost = 0 })
@@ -169,7 +173,7 @@ func TestHazardSlotIsTakenAfterTheReplicaHasQuit(t *testing.T) {
 
 // TestHazardRefusedRenewalIsNoProof: the Lease is there, and the answer says
 // otherwise. The replica looks, and owns its slots for as long as it renews in
-// time.
+// time, whether answers say so or its view.
 func TestHazardRefusedRenewalIsNoProof(t *testing.T) {
 	for _, committed := range []float64{0, 1} {
 		w, p := alone(t)
@@ -184,7 +188,7 @@ func TestHazardRefusedRenewalIsNoProof(t *testing.T) {
 
 		w.weather.refusals.until = w.now + 30*time.Second
 		w.run(15 * time.Second)
-		requireOwns(t, w, p, 0)
+		requireOwns(t, w, p, 4*int(committed))
 		w.run(15*time.Second + w.config.Renew + time.Second)
 		requireOwns(t, w, p, 4)
 	}

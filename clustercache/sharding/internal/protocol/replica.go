@@ -7,9 +7,9 @@ import "time"
 
 // Format is the version of the protocol: of [SlotOf], and of what the Leases
 // mean.
-const Format = "1"
+const Format = "2"
 
-// Config configures a replica. All fields but Standbys are required.
+// Config configures a replica. All fields but Program and Standbys are required.
 type Config struct {
 	// Charter, Member and Slot are the names of the Leases. Member must differ
 	// from that of any other process, at any time.
@@ -17,10 +17,12 @@ type Config struct {
 	Slot            func(n int) string
 	// Slots is the number of slots.
 	Slots int
+	// Program is what all members run. It may be empty, which is any.
+	Program string
 	// Renew is the time between two renewals of the member Lease.
 	Renew time.Duration
 	// OwnFor is how long after sending a successful renewal the replica owns
-	// its slots.
+	// its slots. A write may take as long.
 	OwnFor time.Duration
 	// DeadAfter is how long others have to see no renewal before they take the
 	// replica for dead.
@@ -40,13 +42,13 @@ type Config struct {
 // Replica is the state of one replica. It is not safe for concurrent use. The
 // times that its methods are given must never go backwards.
 type Replica struct {
-	cfg      Config
-	viewed   bool // Replace was called
-	mismatch bool // the charter is not ours
-	charter  held
-	own      membership
-	members  []*member // by name; the replica's own is among them
-	slots    []slot
+	cfg     Config
+	viewed  bool // Replace was called
+	charter held
+	foreign Lease // a charter that contradicts cfg, if it has a name
+	own     membership
+	members []*member // by name; the replica's own is among them
+	slots   []slot
 
 	published Plan   // by the eldest member, as it was seen last
 	planned   inputs // of the replica's own plan
@@ -71,6 +73,11 @@ func (h *held) writable(now time.Time) bool {
 	return !h.busy && (h.Revision != h.basis || !now.Before(h.after))
 }
 
+// overtaken reports whether a write to a slot is under way, and the view shows a
+// later revision than the one it replaces: it was carried out, or cannot be any
+// more. Its answer is not waited for.
+func (h *held) overtaken() bool { return h.busy && h.Revision != h.basis }
+
 // membership is what the replica knows of its own Lease beyond the view.
 type membership struct {
 	uid, id string // in the view; empty if there is none
@@ -86,6 +93,12 @@ type membership struct {
 	looked  time.Time
 	until   time.Time // when ownership ends
 	due     time.Time // of the next renewal
+	sent    []renewal // under uid, as long as they could renew anything
+	number  int64     // of the last renewal
+	shown   time.Time // when the newest renewal that the view shows was sent
+	// gap: ownership ended by the clock, and was renewed before Next announced
+	// that. It is announced now.
+	gap bool
 	// lapsed: ownership ended since the others were last judged. Their Leases
 	// may not have been renewed because the hub was away.
 	lapsed bool
@@ -97,6 +110,13 @@ type membership struct {
 	leaving   bool
 	counts    []int
 	plan      Plan // of the replica itself, if it is the eldest member
+}
+
+// renewal is a renewal of the replica's Lease.
+type renewal struct {
+	number   int64
+	sent     time.Time // or sooner
+	answered bool
 }
 
 // member is a Lease of a member.
@@ -172,9 +192,11 @@ func (r *Replica) Holder(n int) (holder string, token int64) {
 	return r.slots[n].Holder, r.slots[n].Token
 }
 
-// Mismatch reports whether the group's charter contradicts the Config. Such a
-// replica takes no part. The charter is returned in any case.
-func (r *Replica) Mismatch() (charter Lease, mismatch bool) { return r.charter.Lease, r.mismatch }
+// Mismatch returns a charter of the group that contradicts the Config, and
+// reports whether there is one. Such a replica takes no part.
+func (r *Replica) Mismatch() (charter Lease, mismatch bool) { return r.foreign, r.mismatch() }
+
+func (r *Replica) mismatch() bool { return r.foreign.Name != "" }
 
 // Left reports whether the replica has left the group, after [Replica.Leave].
 func (r *Replica) Left() bool {
@@ -214,4 +236,4 @@ func (r *Replica) Warmed(n int, token int64) {
 
 // Expire ends the ownership of all slots until a renewal succeeds that is sent
 // later. It is for callers that find their clock wrong.
-func (r *Replica) Expire() { r.own.until = time.Time{} }
+func (r *Replica) Expire() { r.own.until, r.own.shown = time.Time{}, time.Time{} }

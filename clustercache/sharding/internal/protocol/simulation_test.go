@@ -42,6 +42,8 @@ const (
 // faults, with these oracles:
 //
 //   - a slot never has two owners, each by its own clock, and its tokens grow;
+//   - an ownership that the clock has ended is announced as lost before it is
+//     announced as gained, and never goes on;
 //   - no write arrives at a remote cluster by a token older than one that was
 //     owned before, unless it was on the wire of a stopped process;
 //   - while nothing disturbs, every slot is owned again within ownedWithin, and
@@ -205,6 +207,8 @@ func (s *simulation) fault() {
 		func() { p.deaf = true; s.disturb(20 * time.Second) },
 		func() { s.refuse(p, w.upTo(20*time.Second)) },
 		func() { s.refuse(nil, w.upTo(20*time.Second)) },
+		func() { s.late(p, w.upTo(30*time.Second), w.upTo(time.Minute)) },
+		func() { s.slow(w.upTo(9*time.Second), w.upTo(time.Minute)) },
 		func() { s.recount() },
 		func() {
 			s.storm(40 * time.Second)
@@ -316,6 +320,30 @@ func (s *simulation) refuse(p *process, d time.Duration) {
 	}
 	s.disturb(d)
 	w.log(fmt.Sprintf("writes are refused for %v", d))
+}
+
+// late has answers to the writes of a process, or of all, take long. The writes
+// are carried out at once, and the watch shows them.
+func (s *simulation) late(p *process, by, d time.Duration) {
+	if p == nil {
+		for _, q := range s.w.processes {
+			s.late(q, by, d)
+		}
+		return
+	}
+	p.late = by
+	s.w.after(d, func() { p.late = 0 })
+	s.disturb(d + min(by, s.w.config.OwnFor))
+	s.w.log(fmt.Sprintf("answers to %s take %v for %v", p.identity, by, d))
+}
+
+// slow has the hub take long to carry out writes.
+func (s *simulation) slow(by, d time.Duration) {
+	w := s.w
+	w.weather.slow = by
+	w.after(d, func() { w.weather.slow = 0 })
+	s.disturb(d + by)
+	w.log(fmt.Sprintf("writes take %v for %v", by, d))
 }
 
 // recount changes what the replicas know of the clusters.

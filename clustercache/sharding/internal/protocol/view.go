@@ -32,6 +32,9 @@ func (r *Replica) Replace(now time.Time, leases []Lease) {
 	if r.charter.exists && present[r.charter.Name] != r.charter.UID {
 		r.Forget(r.charter.Lease)
 	}
+	if r.mismatch() && present[r.foreign.Name] != r.foreign.UID {
+		r.foreign = Lease{}
+	}
 	for _, l := range leases {
 		r.Observe(now, l)
 	}
@@ -41,15 +44,32 @@ func (r *Replica) Replace(now time.Time, leases []Lease) {
 // Observe adds or replaces a Lease in the view.
 func (r *Replica) Observe(now time.Time, l Lease) {
 	switch {
-	case l.Role == Charter && l.Name == r.cfg.Charter:
-		r.charter.Lease, r.charter.exists = l, true
-		r.mismatch = l.Format != Format || l.Slots != r.cfg.Slots
+	case l.Role == Charter:
+		r.observeCharter(l)
 	case l.Role == Member:
 		r.observeMember(now, l)
 	case l.Role == Slot && l.Slot >= 0 && l.Slot < len(r.slots) && l.Name == r.slots[l.Slot].Name:
 		s := &r.slots[l.Slot]
 		s.Lease, s.exists = l, true
 		s.top = max(s.top, l.Token)
+	}
+}
+
+// observeCharter compares a charter with the Config. One of another name is of
+// another Format.
+func (r *Replica) observeCharter(l Lease) {
+	if l.Name == r.cfg.Charter {
+		r.charter.Lease, r.charter.exists = l, true
+		if r.own.uid == "" {
+			r.own.unheard = time.Time{} // it was about the charter
+		}
+	}
+	switch {
+	case l.Name != r.cfg.Charter, l.Format != Format, l.Slots != r.cfg.Slots,
+		l.Program != r.cfg.Program && l.Program != "" && r.cfg.Program != "":
+		r.foreign = l
+	case l.Name == r.foreign.Name:
+		r.foreign = Lease{}
 	}
 }
 
@@ -70,6 +90,9 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 		m.seen = now
 		m.renewals++
 	}
+	if l.Renewal < m.Renewal { // it overtook a later one
+		l.Renewal, l.Leaving, l.Plan, l.Warm = m.Renewal, l.Leaving || m.Leaving, m.Plan, m.Warm
+	}
 	m.Lease, m.exists = l, true
 	if l.Name != r.cfg.Member {
 		return
@@ -81,7 +104,27 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 		// may belong to another request than this Lease.
 		r.own.uid, r.own.id = l.UID, m.id
 		r.own.until, r.own.due = time.Time{}, now
+		r.own.sent, r.own.shown = nil, time.Time{}
 	}
+	for _, s := range r.own.sent {
+		if s.number == l.Renewal {
+			r.own.shown = s.sent
+		}
+	}
+}
+
+// renewed extends the ownership by a renewal that the hub has carried out. It
+// counts from when that was sent: the answer, or the watch, may have taken any
+// time.
+func (r *Replica) renewed(now, sent time.Time) {
+	until := sent.Add(r.cfg.OwnFor)
+	if !until.After(r.own.until) {
+		return
+	}
+	if !r.own.until.IsZero() && !now.Before(r.own.until) {
+		r.own.gap = true
+	}
+	r.own.until = until
 }
 
 // Forget removes a Lease from the view.
@@ -90,7 +133,9 @@ func (r *Replica) Forget(l Lease) {
 	case Charter:
 		if l.UID == r.charter.UID {
 			r.charter.Lease, r.charter.exists = Lease{Name: r.cfg.Charter}, false
-			r.mismatch = false
+		}
+		if l.UID == r.foreign.UID {
+			r.foreign = Lease{}
 		}
 	case Member:
 		i, found := r.find(l.Name)
@@ -101,6 +146,7 @@ func (r *Replica) Forget(l Lease) {
 		if l.Name == r.cfg.Member {
 			r.own.uid, r.own.id, r.own.plan = "", "", Plan{}
 			r.own.until, r.own.unheard = time.Time{}, time.Time{}
+			r.own.sent, r.own.shown = nil, time.Time{}
 		}
 	case Slot:
 		if l.Slot < 0 || l.Slot >= len(r.slots) || r.slots[l.Slot].UID != l.UID {
@@ -121,41 +167,50 @@ func (r *Replica) find(name string) (int, bool) {
 // write that was not sent is Unknown.
 func (r *Replica) Answer(now, sent time.Time, a Action, o Outcome) {
 	h := r.target(a)
-	if h != nil && h.busy {
+	late := (a.Kind == Take || a.Kind == Release) && a.Revision != h.basis // another write is under way
+	if h != nil && h.busy && !late {
 		h.busy, h.after = false, now.Add(r.cfg.Renew)
+	}
+	for i := range r.own.sent {
+		if a.Kind == Renew && r.own.sent[i].number == a.Renewal {
+			r.own.sent[i].answered = true
+		}
 	}
 	if o == Unknown {
 		return
 	}
 
+	shows := false // the view shows it already
 	switch {
-	case a.Kind == Found || a.Kind == Join:
-	case a.UID != r.own.uid:
+	case a.Kind == Found:
+		shows = r.charter.exists
+	case a.Kind == Join:
+		shows = r.own.uid != ""
+	case a.Kind == Take || a.Kind == Release || a.Kind == Bury || a.UID != r.own.uid:
 		return
 	case a.Kind == Quit:
 		r.own.quit = true
 	case a.Kind == Renew && o == Refused:
 		r.own.refused = true
 	case a.Kind == Renew:
-		// From when it was sent: the answer may have taken any time.
-		if until := sent.Add(r.cfg.OwnFor); until.After(r.own.until) {
-			r.own.until = until
-		}
+		r.renewed(now, sent)
+		i, found := r.find(a.Name)
+		shows = found && a.Renewal > 0 && r.members[i].Renewal >= a.Renewal
 	}
-	if r.own.unheard.IsZero() {
+	if r.own.unheard.IsZero() && !shows {
 		r.own.unheard = now
 	}
 }
 
 // target returns the Lease that an action writes to, or nil if it is not in the
-// view any more.
+// view any more, or if several of its kind may be under way.
 func (r *Replica) target(a Action) *held {
 	switch a.Kind {
 	case Found:
 		return &r.charter
 	case Take, Release:
 		return &r.slots[a.Slot].held
-	case Renew, Quit, Bury:
+	case Quit, Bury:
 		if i, found := r.find(a.Name); found && r.members[i].UID == a.UID {
 			return &r.members[i].held
 		}

@@ -46,6 +46,7 @@ type grant struct {
 // weather is what happens to requests.
 type weather struct {
 	latency    time.Duration // the most a request takes each way
+	slow       time.Duration // how long the hub takes to carry out a write
 	lost, late float64       // probabilities, each way
 	deletions  time.Duration // how long deletions take to reach the hub
 	away       time.Duration // until when the hub does not answer
