@@ -96,7 +96,9 @@ func TestStateIsTooOldByTheTimeThatPassed(t *testing.T) {
 	for _, step := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			s, disk := filled(3), newMemory()
-			first := start(t, s, disk, func(_ *informerpool.Options, o *persist.Options) { o.MaxListAge = 2 * time.Hour })
+			first := start(t, s, disk, func(_ *informerpool.Options, o *persist.Options) {
+				o.MaxListAge = 2 * time.Hour
+			})
 			defer first.stop()
 			first.synced()
 			first.ahead.Store(int64(step))

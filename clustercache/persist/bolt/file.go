@@ -39,7 +39,8 @@ func lockFile(path string) (*file, error) {
 		return nil, err
 	}
 	for range maxMoves {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600) // does not wait for a pipe's reader
+		// It does not wait for the reader of a pipe.
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 		if err != nil {
 			return nil, explained(path, err)
 		}

@@ -141,7 +141,8 @@ func TestHazardForeignFileIsNeverChanged(t *testing.T) {
 					require.ErrorIs(t, err, bolt.ErrForeign)
 					require.Equal(t, path, typed.Path)
 					require.Equal(t, "open", typed.Op)
-					require.Equal(t, strings.HasPrefix(name, "another program"), strings.Contains(err.Error(), "database without"))
+					database := strings.HasPrefix(name, "another program")
+					require.Equal(t, database, strings.Contains(err.Error(), "database without"))
 					require.NotContains(t, err.Error(), secret)
 				}
 				require.Equal(t, before, tree(t, dir))
@@ -258,7 +259,11 @@ func TestFewDamagedFilesAreKept(t *testing.T) {
 	}
 	names := slices.Sorted(maps.Keys(tree(t, dir)))
 	require.Equal(t, []string{"/cache.db", "/cache.db.damaged", "/cache.db.damaged.1", "/cache.db.damaged.2"}, names)
-	for name, want := range map[string][]byte{".damaged": half(4), ".damaged.1": []byte("notes"), ".damaged.2": half(3)} {
+	for name, want := range map[string][]byte{
+		".damaged":   half(4),
+		".damaged.1": []byte("notes"),
+		".damaged.2": half(3),
+	} {
 		got, err := os.ReadFile(path + name)
 		require.NoError(t, err)
 		require.Len(t, got, len(want), name)
@@ -306,7 +311,8 @@ func TestOneOfManyOpenersSetsTheFileAside(t *testing.T) {
 		if len(opened) == 1 {
 			require.NoError(t, (<-opened).Close())
 		}
-		require.Equal(t, []string{"/cache.db", "/cache.db.damaged"}, slices.Sorted(maps.Keys(tree(t, filepath.Dir(path)))))
+		names := slices.Sorted(maps.Keys(tree(t, filepath.Dir(path))))
+		require.Equal(t, []string{"/cache.db", "/cache.db.damaged"}, names)
 	}
 }
 
