@@ -41,6 +41,15 @@ func TestHazardOutageIsLoggedByEachInformer(t *testing.T) {
 			a.FailWith(http.StatusServiceUnavailable, "/")
 			cut(a)
 		}, lasts: 20 * time.Second, end: (*fleettest.API).Heal},
+		"restore": {begin: func(a *fleettest.API) {
+			backup := a.Fake.Snapshot()
+			for i := range 5 {
+				a.Put("later", fmt.Sprint(i), nil)
+			}
+			a.Fake.Bookmark()
+			synctest.Wait()
+			a.Fake.Restore(backup)
+		}, lasts: time.Second, end: func(*fleettest.API) {}},
 		"unauthorized": {begin: func(a *fleettest.API) {
 			a.FailIf(http.StatusUnauthorized, func(r *http.Request) bool { return r.URL.Path != "/readyz" })
 			cut(a)
