@@ -39,9 +39,10 @@ type Sharding struct {
 	leases  coordinationclient.LeaseInterface
 	reviews authorizationclient.SelfSubjectAccessReviewInterface
 
-	replica  *protocol.Replica // owned by Start, as the two below
+	replica  *protocol.Replica // owned by Start, as the three below
 	refused  *NameError        // the name of the group's Lease is taken
-	told     map[string]bool   // names of Leases that are taken, as was logged
+	existed  map[string]bool   // names of Leases that could not be created, since there is one
+	told     map[string]bool   // those that are taken, as was logged
 	table    atomic.Pointer[table]
 	inbox    chan func(now time.Time)
 	notifier *notifier
@@ -110,6 +111,7 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 		reviews: authorization.SelfSubjectAccessReviews(),
 		replica: protocol.New(o.config()),
 		inbox:   make(chan func(time.Time)),
+		existed: map[string]bool{},
 		told:    map[string]bool{},
 		permits: make(chan struct{}, writers),
 		closing: make(chan struct{}),

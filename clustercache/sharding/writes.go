@@ -24,6 +24,7 @@ const writers = 8
 
 // send carries out a write, and reports its result to the replica.
 func (s *Sharding) send(ctx context.Context, a protocol.Action) {
+	again := s.existed[a.Name]
 	s.work.Go(func() {
 		if a.Kind == protocol.Take || a.Kind == protocol.Release {
 			select {
@@ -43,21 +44,25 @@ func (s *Sharding) send(ctx context.Context, a protocol.Action) {
 			s.log.V(level(a, outcome)).Info("write to lease failed", "write", writeNames[a.Kind], "lease", a.Name,
 				"error", err.Error())
 		}
-		taken := s.taken(limited, a, err)
+		exists := apierrors.IsAlreadyExists(err)
+		var taken *NameError
+		if exists && again {
+			taken = s.taken(limited, a)
+		}
 		s.post(ctx, func(now time.Time) {
 			s.replica.Answer(now, sent, a, outcome)
+			if exists {
+				s.existed[a.Name] = true
+			}
 			s.tell(a, taken)
 		})
 	})
 }
 
-// taken looks, after a Lease could not be created because there is one of its
-// name, whether that is one of the group, which the watch will show. It returns
-// nil if it is, or if that is not known.
-func (s *Sharding) taken(ctx context.Context, a protocol.Action, err error) *NameError {
-	if !apierrors.IsAlreadyExists(err) {
-		return nil
-	}
+// taken looks, after a Lease could twice not be created because there is one of
+// its name, whether that is one of the group, which the watch should have shown.
+// It returns nil if it is, or if that is not known.
+func (s *Sharding) taken(ctx context.Context, a protocol.Action) *NameError {
 	named := fields.OneTermEqualSelector("metadata.name", a.Name).String() // needs no other permission
 	list, err := s.leases.List(ctx, metav1.ListOptions{FieldSelector: named})
 	if err != nil {
