@@ -26,7 +26,9 @@ import (
 //
 // Declarations of one owner take effect in the order of the calls, so the last
 // one wins; those of different owners do not wait for each other. An owner ends
-// with a call of Drop, or when it is found gone (GC.InUse).
+// with a call of Drop, or when it is found gone (GC.InUse). While it is being
+// deleted it is not: it may wait for the end of a remote object, declare that,
+// and Drop afterwards.
 //
 // A target with a ClusterSelector stands for a watch in each cluster that it
 // selects, which begins and ends with that: nothing has to be declared again

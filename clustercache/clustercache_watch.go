@@ -276,7 +276,9 @@ func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscriptio
 //     is refused, is too old to be trusted, or has healed;
 //   - every change of the phase, or of its reason, of a cluster of a target;
 //   - every change of the clusters that a target's ClusterSelector selects, and
-//     the moment in which it is settled for the first time.
+//     the moment in which it is settled for the first time;
+//   - the end of what it declared because GC.InUse found it gone: if it exists,
+//     it has to declare again.
 //
 // So an owner that runs for each event, declares what it needs and reads it,
 // never stays behind what a read would return, without polling. An owner that

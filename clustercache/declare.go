@@ -171,6 +171,7 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 		Acquire:     d.acquire,
 		Release:     d.release,
 		InUse:       cc.protectedInUse(o.InUse),
+		Collected:   func(owner Owner) { d.events.Publish(owner) }, // it may exist, and then has to declare again
 		Grace:       o.Grace,
 		MinInterval: o.MinInterval,
 		MaxInterval: o.MaxInterval,

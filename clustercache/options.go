@@ -439,7 +439,10 @@ type GC struct {
 	// the owner, and nothing is released; gc.ErrPartial has the same effect
 	// without an error in the log. An owner is given up when two answers at
 	// least Grace apart report that it is gone, and it declared nothing between
-	// them. Optional; by default [SetupWithManager] queries the manager's
+	// them; it is then called once more ([ClusterCache.SubscribeOwners]), so
+	// that one which exists declares again. An owner that is being deleted has
+	// to count as in use until it is gone: its finalizer may wait for what it
+	// declared. Optional; by default [SetupWithManager] queries the manager's
 	// cluster.
 	InUse func(ctx context.Context, owner Owner) (bool, error)
 

@@ -103,10 +103,10 @@ func compareOwners(a, b Owner) int {
 }
 
 // OwnerExists returns a liveness query for GC.InUse. It reads the metadata of
-// the owner from the hub; an owner that does not exist, or is being deleted, is
-// gone. After any other answer of the hub nothing is known, and nothing is
-// released. An owner that is being deleted keeps what it needs for as long as
-// it continues to declare it.
+// the owner from the hub; an owner that does not exist is gone. One that is
+// being deleted exists: until its finalizers have ended it may wait for what it
+// declared, so it keeps that until it drops it. After any other answer of the
+// hub nothing is known, and nothing is released.
 //
 // A reader that queries the API server, such as that of a manager's
 // GetAPIReader, costs one small request for each owner, in intervals of up to
@@ -121,14 +121,11 @@ func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 			return false, fmt.Errorf("owner %s: %w", owner, errNoKind)
 		}
 		obj := Kind(owner.GVK)
-		switch err := hub.Get(ctx, owner.ObjectKey, obj); {
-		case apierrors.IsNotFound(err) && !apistatus.OfGateway(err):
+		err := hub.Get(ctx, owner.ObjectKey, obj)
+		if apierrors.IsNotFound(err) && !apistatus.OfGateway(err) {
 			return false, nil
-		case err != nil:
-			return false, err
 		}
-
-		return obj.GetDeletionTimestamp().IsZero(), nil
+		return err == nil, err
 	}
 }
 

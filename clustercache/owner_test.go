@@ -51,7 +51,7 @@ func TestOwnerExistsReportsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
 		"being deleted": {func(o *metav1.PartialObjectMetadata) error {
 			o.DeletionTimestamp = &now
 			return nil
-		}, false, false},
+		}, true, false},
 		"forbidden": {func(*metav1.PartialObjectMetadata) error {
 			return apierrors.NewForbidden(schema.GroupResource{}, "o", nil)
 		}, false, true},
@@ -138,9 +138,8 @@ func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
 	})
 }
 
-// TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds: it has to clean
-// up.
-func TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds(t *testing.T) {
+// TestOwnerThatDeclaresKeepsWhatItNeeds, whatever is said of it.
+func TestOwnerThatDeclaresKeepsWhatItNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 1, func(o *clustercache.Options) {
 			o.GC.InUse = func(context.Context, clustercache.Owner) (bool, error) { return false, nil }

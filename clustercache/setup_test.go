@@ -359,7 +359,9 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 		d.Set(fleettest.Key("a"), api.Config())
 		there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "there"}}
 		vanishes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vanishes"}}
-		hub := fake.NewClientBuilder().WithObjects(there, vanishes).WithInterceptorFuncs(interceptor.Funcs{
+		leaving := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "leaving",
+			Finalizers: []string{"fleet.test/copied"}}}
+		hub := fake.NewClientBuilder().WithObjects(there, vanishes, leaving).WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, obj client.Object,
 				opts ...client.GetOption) error {
 				if gvk := obj.GetObjectKind().GroupVersionKind(); gvk.Group != "" {
@@ -377,6 +379,7 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 		ids := map[string]clustercache.Owner{
 			"there":    {GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKeyFromObject(there)},
 			"vanishes": {GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKeyFromObject(vanishes)},
+			"leaving":  {GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKeyFromObject(leaving)},
 			"unknown": {GVK: schema.GroupVersionKind{Group: "nobody.example", Version: "v1", Kind: "Thing"},
 				ObjectKey: fleettest.Key("x")},
 		}
@@ -394,10 +397,11 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Hour)
-		require.Len(t, uses(), 3)
+		require.Len(t, uses(), 4)
 		require.NoError(t, hub.Delete(t.Context(), vanishes))
+		require.NoError(t, hub.Delete(t.Context(), leaving))
 		time.Sleep(time.Hour)
-		require.ElementsMatch(t, []string{"there", "unknown"}, uses())
+		require.ElementsMatch(t, []string{"there", "unknown", "leaving"}, uses(), "one waits for its finalizer")
 		require.Equal(t, 1, book.Count("Owners of a kind cannot be looked for"))
 		require.Zero(t, book.Count("set Options.GC.InUse"), "owners of the kind were met there")
 	})

@@ -64,7 +64,8 @@
 //     apart, with no sign of life since the first
 //     (TestOneWrongAnswerNeverCollects, TestDecideRandomOwners). Without grace,
 //     one look suffices. A declaration that comes during a look wins
-//     (TestDeclareDuringLookWins).
+//     (TestDeclareDuringLookWins). Options.Collected is called for each owner
+//     that is collected, once, and for no other (TestCollectedIsCalledOnce).
 //  8. An inconclusive look never collects, is repeated, and stops nothing else
 //     (TestUnknownNeverCollects).
 //  9. An owner in use is looked at after 2 s, and then at intervals that double

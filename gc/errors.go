@@ -68,7 +68,8 @@ func (e *OwnerError[O]) Unwrap() error { return e.Err }
 // PanicError is a panic of a callback, returned as an error so that it corrupts
 // neither the records nor the loop.
 type PanicError struct {
-	// Callback is the name of the callback: "Acquire", "Release" or "InUse".
+	// Callback is the name of the callback: "Acquire", "Release", "InUse" or
+	// "Collected".
 	Callback string
 	// Value is the value passed to panic.
 	Value any

@@ -32,10 +32,27 @@ func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err 
 			return
 		}
 		collected = c.enterAnswer(key, rec, a, asked, err)
+		if collected {
+			c.notify(key)
+		}
 	}()
 	a, err = c.ask(ctx, key)
 
 	return false, err
+}
+
+// notify calls Collected.
+func (c *Collector[O, R]) notify(key O) {
+	if c.opts.Collected == nil {
+		return
+	}
+	err := protect("Collected", func() error {
+		c.opts.Collected(key)
+		return nil
+	})
+	if err != nil {
+		c.opts.Logger.Error(err, "end of an owner was not told", "owner", key)
+	}
 }
 
 // ask calls InUse.

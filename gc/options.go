@@ -44,6 +44,12 @@ type Options[O, R comparable] struct {
 	// Drop and Declare free an owner's resources.
 	InUse func(ctx context.Context, owner O) (bool, error)
 
+	// Collected is called, once, after an owner was found gone and everything it
+	// used was freed. It is how an owner that exists nevertheless learns that it
+	// has to declare again: nothing else tells it. A Drop does not call it. It
+	// must not block, nor call Sweep. A panic is logged. Optional.
+	Collected func(owner O)
+
 	// Grace is how long a resource without owners is kept, and the minimal time
 	// between the look that first finds an owner gone and the look that
 	// decides. 0 means 30 s, a negative value means none.
