@@ -6,7 +6,10 @@
 package bolt
 
 import (
+	"encoding/binary"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -34,4 +37,24 @@ func TestFileOfAnotherUserIsUsedUnlessItIsOpenToAll(t *testing.T) {
 			require.ErrorContains(t, err, "opens it to all")
 		}
 	}
+}
+
+// TestFileOfAnotherFormatIsSetAside: it is ours, and not for this version.
+func TestFileOfAnotherFormatIsSetAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	file := initial(os.Getpagesize())
+	for at := 0; at <= os.Getpagesize(); at += os.Getpagesize() {
+		m := meta(file[at+headerSize : at+headerSize+metaSize])
+		binary.NativeEndian.PutUint32(m[12:], format+1)
+		binary.NativeEndian.PutUint64(m[56:], m.sum())
+	}
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	var why error
+	s, err := Open(path, Options{OnDamage: func(err error) { why = err }})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.ErrorContains(t, why, "format 2")
+	left, err := os.ReadFile(path + ".damaged")
+	require.NoError(t, err)
+	require.Equal(t, file, left)
 }
