@@ -172,7 +172,7 @@ func (t *Tenure) resume() {
 	t.mu.Unlock()
 
 	for n, cluster := range lapsed {
-		if !t.permits(cluster) {
+		if !t.permitted(cluster) {
 			continue
 		}
 		t.mu.Lock()
@@ -188,9 +188,9 @@ func (t *Tenure) resume() {
 	}
 }
 
-// permits reports whether the sharding permits writes to a cluster now, by its
+// permitted reports whether the sharding permits writes to a cluster now, by its
 // clock.
-func (t *Tenure) permits(cluster client.ObjectKey) bool {
+func (t *Tenure) permitted(cluster client.ObjectKey) bool {
 	_, cancel, err := t.config.Sharding.Context(context.Background(), cluster)
 	if err != nil {
 		return false
@@ -375,7 +375,7 @@ func (t *Tenure) Owns(cluster client.ObjectKey) bool {
 
 // holds reports whether the clock, too, says that a slot is owned.
 func (t *Tenure) holds(n int, cluster client.ObjectKey) bool {
-	if t.permits(cluster) {
+	if t.permitted(cluster) {
 		return true
 	}
 	t.lapse(n, cluster)
