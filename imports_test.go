@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"clustercache/controller": {
 		"clustercache", "clustercache/internal/debounce", "clustercache/internal/fairqueue",
 		"clustercache/internal/watchset",
-		"informerpool",
+		"clustercache/ownership", "informerpool",
 		"internal/clustername",
 	},
 	"clustercache/clusterapi": { // a module of its own
