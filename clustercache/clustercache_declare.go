@@ -65,7 +65,9 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	if selecting {
 		before = d.keys(had...)
 	}
+	left := d.leave(owner)
 	change, err := d.collector.Declare(ctx, owner, uses...)
+	left(change.Removed)
 	bad = append(bad, cc.declareErrors(owner, err)...)
 	out := Declaration{Added: d.keys(change.Added...), Removed: d.keys(change.Removed...)}
 	if selecting { // a cluster may be selected twice, or also be named
@@ -73,7 +75,7 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 		out.Added, out.Removed = except(out.Added, before), except(before, after)
 	}
 	sortKeys(out.Removed)
-	d.joined(owner, out.Added)
+	d.joined(owner, change.Added, out.Added)
 	// First this, since a cluster is settled after it is selected.
 	out.Synced = len(bad) == 0 && d.isSettled(uses)
 	out.Synced = out.Synced && d.synced(d.keys(uses...))
@@ -106,7 +108,10 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 
 // Drop releases everything that an owner declared. It does not wait. A
 // concurrent declaration of the owner has no effect.
-func (cc *ClusterCache) Drop(owner Owner) { cc.declared.collector.Drop(owner) }
+func (cc *ClusterCache) Drop(owner Owner) {
+	left := cc.declared.leave(owner)
+	left(cc.declared.collector.Drop(owner))
+}
 
 // Sweep does at once what otherwise happens gradually: it checks every owner,
 // and releases keys that no owner has used for GC.Grace. It waits for GC.InUse.

@@ -200,7 +200,7 @@ func (cc *ClusterCache) observed() bool {
 func (cc *ClusterCache) watchChanged(key WatchKey, reads bool) {
 	cc.subscribed.watches.Publish(key)
 	if reads && cc.declared.events.Any() {
-		cc.declared.events.Publish(cc.declared.owners(key)...)
+		cc.declared.events.Publish(cc.declared.changed(key)...)
 	}
 }
 
@@ -283,8 +283,13 @@ func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscriptio
 // So an owner that runs for each event, declares what it needs and reads it,
 // never stays behind what a read would return, without polling. An owner that
 // joins a watch which others already use is delivered once, too, since it may
-// have read before it declared. Events of an owner are merged until they are
-// delivered. It costs as many steps as owners are concerned.
+// have read before it declared. One that comes back to a target which it has
+// left in the last ten minutes, as with a Drop before each Declare, is delivered
+// only if the target has changed meanwhile: declaring calls nobody for what was
+// there. An owner that comes back again and again is named in the log, and, if
+// that calls it each time, is delivered no more often than every ten seconds.
+// Events of an owner are merged until they are delivered. It costs as many steps
+// as owners are concerned.
 //
 // It does no I/O, and nothing is delivered before Start. The first events are
 // all owners, marked as Initial. A panic of the handler is logged, counted by

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/members"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // Target is something that an owner needs: all objects of a kind in a cluster,
@@ -140,12 +141,19 @@ type declared struct {
 	collector *gc.Collector[Owner, need]
 	events    levels.Hub[Owner] // the owners whose reads may be answered differently
 
+	forgetting *timetable.Timer // of leavers
+
 	mu struct { // nothing else is locked under it
 		sync.Mutex
 
 		watches   map[client.ObjectKey]map[WatchKey]map[need]*Watch // by cluster
 		followed  map[need]*members.Set[*cluster, *Watch]           // of needs with a selector
 		listeners map[*informerpool.Subscription]struct{}           // of all watches
+
+		changes uint64 // counts the changes of all needs
+		states  map[need]*needState
+		leaving map[Owner][]*leaving
+		leavers map[Owner]*leaver
 
 		// Which clusters a selector selects is settled once the resolver has
 		// listed them, and has answered for each of them.
@@ -161,6 +169,10 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
 	d.mu.listed = !cc.options.Discover
+	d.mu.states = map[need]*needState{}
+	d.mu.leaving = map[Owner][]*leaving{}
+	d.mu.leavers = map[Owner]*leaver{}
+	d.forgetting = timetable.NewTimer(d.forget)
 	d.mu.undecided = map[*cluster]struct{}{}
 	d.mu.settled = make(chan struct{})
 	if d.mu.listed {
@@ -186,11 +198,17 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 // acquire takes the watches that all owners of a need share. For each need the
 // collector calls acquire and release in turns.
 func (d *declared) acquire(_ context.Context, n need) error {
+	d.began(n)
 	if n.many {
-		return d.follow(n)
+		err := d.follow(n)
+		if err != nil {
+			d.ended(n)
+		}
+		return err
 	}
 	w, err := d.cc.watch(n.Cluster, n.selection())
 	if err != nil {
+		d.ended(n)
 		return err
 	}
 	d.add(n, w)
@@ -199,6 +217,7 @@ func (d *declared) acquire(_ context.Context, n need) error {
 }
 
 func (d *declared) release(n need) {
+	defer d.ended(n)
 	if n.many {
 		d.unfollow(n)
 	} else if w := d.watch(n.WatchKey, n); w != nil {
@@ -284,17 +303,31 @@ func (d *declared) watch(key WatchKey, of ...need) *Watch {
 	return nil
 }
 
+// needs returns the needs that have a watch of a key.
+func (d *declared) needs(key WatchKey) []need {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.mu.watches[key.Cluster][key]))
+}
+
 // owners returns the owners of the needs that have a watch of a key.
 func (d *declared) owners(key WatchKey) (owners []Owner) {
-	d.mu.Lock()
-	needs := slices.Collect(maps.Keys(d.mu.watches[key.Cluster][key]))
-	d.mu.Unlock()
-
-	for _, n := range needs {
+	for _, n := range d.needs(key) {
 		owners = append(owners, d.collector.Owners(n)...)
 	}
 	return owners
 }
+
+// all returns the owners that declare something.
+func (d *declared) all() (owners []Owner) {
+	for _, o := range d.collector.Snapshot().Owners {
+		owners = append(owners, o.Owner)
+	}
+	return owners
+}
+
+// changed returns the owners to call for a change of what a key selects.
+func (d *declared) changed(key WatchKey) []Owner { return d.concerned(d.needs(key)...) }
 
 // keys returns the keys of needs in the given order, those of each selector
 // sorted, without repetitions.
@@ -369,6 +402,7 @@ func (d *declared) listen(sub *informerpool.Subscription) {
 	for _, w := range all {
 		w.c.wants.Listen(w.want, sub) // twice, if acquire does so as well, does no harm
 	}
+	d.forgetAll()
 }
 
 // unlisten undoes listen for a subscription that has ended.
@@ -393,22 +427,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.events.Publish(d.owners(key)...)
-	}
-}
-
-// joined notifies an owner that has begun to use watches, if one of them was in
-// effect before: the owner was not called for what had happened by then, and
-// may have read before it declared.
-func (d *declared) joined(owner Owner, keys []WatchKey) {
-	if !d.events.Any() {
-		return
-	}
-	for _, key := range keys {
-		if w := d.watch(key); w != nil && !w.waits() {
-			d.events.Publish(owner)
-			return
-		}
+		d.events.Publish(d.changed(key)...)
 	}
 }
 

@@ -36,9 +36,9 @@ func (d *declared) follow(n need) error {
 		},
 		Entered: func(_ *cluster, w *Watch) {
 			d.add(n, w)
-			d.events.Publish(d.collector.Owners(n)...)
+			d.events.Publish(d.concerned(n)...)
 		},
-		Left: func(c *cluster, w *Watch) { d.left(n, c, w) },
+		Left: func(c *cluster, w *Watch) { d.dismiss(n, c, w) },
 	})
 	d.mu.Lock()
 	d.mu.followed[n] = followed
@@ -52,9 +52,9 @@ func (d *declared) follow(n need) error {
 	return nil
 }
 
-// left releases the watch of a cluster that a need's selector no longer
+// dismiss releases the watch of a cluster that a need's selector no longer
 // selects. Only what would otherwise be in use for less than GC.Grace lingers.
-func (d *declared) left(n need, c *cluster, w *Watch) {
+func (d *declared) dismiss(n need, c *cluster, w *Watch) {
 	d.remove(n, w)
 	d.mu.Lock()
 	used := d.mu.followed[n] != nil
@@ -70,7 +70,7 @@ func (d *declared) left(n need, c *cluster, w *Watch) {
 		w.ReleaseCluster()
 	}
 
-	d.events.Publish(d.collector.Owners(n)...)
+	d.events.Publish(d.concerned(n)...)
 }
 
 func (d *declared) unfollow(n need) {
@@ -171,7 +171,7 @@ func (d *declared) publishFollowing() {
 	d.mu.Unlock()
 
 	for _, n := range needs {
-		d.events.Publish(d.collector.Owners(n)...)
+		d.events.Publish(d.concerned(n)...)
 	}
 }
 

@@ -28,6 +28,11 @@ type Owner struct {
 	GVK schema.GroupVersionKind
 	// ObjectKey is the object's namespace and name. The name is required.
 	client.ObjectKey
+	// Controller is the name of the controller that declares, if several do so
+	// for the same object: what one of them declares replaces only what it has
+	// declared itself. Each of them passes its name wherever it names the owner,
+	// and to controller.EnqueueDeclarer. Optional.
+	Controller string
 }
 
 // check returns an error that names what the owner lacks.
@@ -67,6 +72,9 @@ func (o Owner) String() string {
 	if o.Name != "" {
 		parts = append(parts, objectName(o.ObjectKey))
 	}
+	if o.Controller != "" {
+		parts = append(parts, "("+o.Controller+")")
+	}
 	return strings.Join(parts, " ")
 }
 
@@ -85,6 +93,7 @@ func (o Owner) named() namedObject {
 		Kind:       kind,
 		Namespace:  o.Namespace,
 		Name:       o.Name,
+		Controller: o.Controller,
 	}
 }
 
@@ -94,11 +103,13 @@ type namedObject struct {
 	Kind       string `json:"kind,omitempty"`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name,omitempty"`
+	Controller string `json:"controller,omitempty"` // of an owner
 }
 
 func compareOwners(a, b Owner) int {
 	return cmp.Or(
 		watchset.CompareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Controller, b.Controller),
 	)
 }
 

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // WatchEvent is the state of a watch after a change.
@@ -152,6 +154,9 @@ func (w *Watch) unlisten(sub *informerpool.Subscription) {
 type ownerObjects struct {
 	cc   *ClusterCache
 	call func(owner Owner, initial bool)
+
+	mu   sync.Mutex // protects held; taken before the lock of the timers
+	held map[Owner]*held
 }
 
 func (h *ownerObjects) Brief() bool { return true }
@@ -180,27 +185,66 @@ func (h *ownerObjects) Handle(e informerpool.Event) {
 }
 
 func (h *ownerObjects) notify(key WatchKey, initial bool) {
-	for _, owner := range h.cc.declared.owners(key) {
+	for _, owner := range h.cc.declared.changed(key) {
 		h.call(owner, initial)
 	}
 }
 
+// held is an owner that is slowed down, for a while after it was called.
+type held struct {
+	due     bool // it is to be called at the end
+	initial bool // for no change
+}
+
+// hold reports whether an owner has to wait, and calls it afterwards.
+func (h *ownerObjects) hold(owner Owner, initial bool) bool {
+	slow := h.cc.declared.isSlow(owner)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	if x := h.held[owner]; x != nil {
+		x.due, x.initial = true, initial && (x.initial || !x.due)
+		return true
+	}
+	if slow {
+		h.held[owner] = &held{}
+		h.cc.timers.Set(timetable.NewTimer(func() { h.letGo(owner) }), time.Now().Add(slowCalls))
+	}
+
+	return false
+}
+
+func (h *ownerObjects) letGo(owner Owner) {
+	h.mu.Lock()
+	x := h.held[owner]
+	delete(h.held, owner)
+	h.mu.Unlock()
+
+	if x.due {
+		h.call(owner, x.initial)
+	}
+}
+
 func newOwnerSubscription(cc *ClusterCache, handler func(OwnerEvent)) delivery {
-	objects := &ownerObjects{cc: cc}
+	objects := &ownerObjects{cc: cc, held: map[Owner]*held{}}
 	sub := cc.pool.Subscribe(objects)
 	s := newLevelSubscription(cc, levelConfig[Owner]{
 		callback: "handler of owner events",
 		hub:      &cc.declared.events,
-		deliver:  func(owner Owner, initial bool) { handler(OwnerEvent{owner, initial}) },
-		named: func(_ client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) []Owner {
-			return []Owner{{GVK: gvk, ObjectKey: object}}
-		},
-		all: func() (owners []Owner) {
-			for _, o := range cc.declared.collector.Snapshot().Owners {
-				owners = append(owners, o.Owner)
+		deliver: func(owner Owner, initial bool) {
+			if !objects.hold(owner, initial) {
+				handler(OwnerEvent{owner, initial})
 			}
-			return owners
 		},
+		named: func(_ client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) []Owner {
+			owners := cc.declared.all()
+			named := Owner{GVK: gvk, ObjectKey: object} // also if it declares nothing
+			owners = slices.DeleteFunc(owners, func(o Owner) bool {
+				return o.GVK != gvk || o.ObjectKey != object || o == named
+			})
+			return append(owners, named)
+		},
+		all:    cc.declared.all,
 		listen: func() { cc.declared.listen(sub) },
 		unlisten: func() {
 			sub.Stop()

@@ -6,6 +6,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -80,11 +81,16 @@ func DeclarerSource[request comparable](
 }
 
 // EnqueueDeclarer returns a [DeclarerMapFunc] for controllers that reconcile
-// objects of the hub: it requests the owners of a kind by their names.
-func EnqueueDeclarer(kind schema.GroupVersionKind) DeclarerMapFunc[reconcile.Request] {
+// objects of the hub: it requests the owners of a kind by their names. If
+// controllers are given, it requests only what these declared
+// ([clustercache.Owner].Controller).
+func EnqueueDeclarer(kind schema.GroupVersionKind, controllers ...string) DeclarerMapFunc[reconcile.Request] {
 	requireAll("EnqueueDeclarer", map[string]bool{"kind": kind.Kind != ""})
 	return func(_ context.Context, owner clustercache.Owner) []reconcile.Request {
 		if owner.GVK.GroupKind() != kind.GroupKind() {
+			return nil
+		}
+		if len(controllers) > 0 && !slices.Contains(controllers, owner.Controller) {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: owner.ObjectKey}}

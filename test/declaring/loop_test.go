@@ -33,14 +33,15 @@ type loop struct {
 	calls int
 }
 
-// newLoop runs a controller for owners of a kind until the test ends.
+// newLoop runs a controller for owners of a kind until the test ends. If names of
+// controllers are given, it is called for what these declared.
 func newLoop(
 	t *testing.T, cc *clustercache.ClusterCache, kind schema.GroupVersionKind,
-	run func(ctx context.Context, name client.ObjectKey) error,
+	run func(ctx context.Context, name client.ObjectKey) error, controllers ...string,
 ) *loop {
 	t.Helper()
 	l := &loop{queue: fleettest.QueueOf[reconcile.Request](t)}
-	s := controller.DeclarerSource(cc, controller.EnqueueDeclarer(kind))
+	s := controller.DeclarerSource(cc, controller.EnqueueDeclarer(kind, controllers...))
 	require.NoError(t, s.Start(t.Context(), l.queue))
 	var worker sync.WaitGroup
 	worker.Go(func() {

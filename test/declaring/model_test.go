@@ -141,12 +141,13 @@ func (m *wayBack) work() {
 	}
 }
 
-// reconcile declares what an owner needs and reads it, in any order and as slow
-// as a reconciler may be.
+// reconcile declares what an owner needs and reads it, in any order, in one step
+// or two, and as slow as a reconciler may be.
 func (m *wayBack) reconcile(name string) {
 	m.mu.Lock()
 	spec := m.specs[name]
 	before, pause := m.delays.IntN(3) == 0, time.Duration(m.delays.IntN(2)*m.delays.IntN(2000))*time.Millisecond
+	first := m.delays.IntN(6) // what it does before it declares
 	m.mu.Unlock()
 
 	owner := fleettest.Owner(name)
@@ -159,6 +160,16 @@ func (m *wayBack) reconcile(name string) {
 	var errs error
 	if before {
 		answers, errs = m.read(spec)
+		time.Sleep(pause)
+	}
+	switch first {
+	case 0:
+		m.cc.Drop(owner)
+		time.Sleep(pause)
+	case 1:
+		if _, err := m.cc.Declare(context.Background(), owner, spec[len(spec)/2:]...); err != nil {
+			m.t.Errorf("declare half of %s: %v", name, err)
+		}
 		time.Sleep(pause)
 	}
 	if _, err := m.cc.Declare(context.Background(), owner, spec...); err != nil {
