@@ -37,8 +37,18 @@ var errTries = fmt.Errorf("%w on each of %d connections", io.EOF, maxTries)
 type checkKey struct{}
 
 // WithConnCheck returns a context whose requests are checked just before they
-// are sent, and again each time they are resent.
+// are sent, and again each time they are resent. A check that ctx already has
+// comes first.
 func WithConnCheck(ctx context.Context, check ConnCheck) context.Context {
+	if first, ok := ctx.Value(checkKey{}).(ConnCheck); ok {
+		second := check
+		check = func(ctx context.Context, over net.Conn) error {
+			if err := first(ctx, over); err != nil {
+				return err
+			}
+			return second(ctx, over)
+		}
+	}
 	return context.WithValue(ctx, checkKey{}, check)
 }
 

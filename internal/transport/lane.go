@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 
 	"github.com/fleetcache/fleetcache/internal/dial"
 )
@@ -30,6 +31,7 @@ type lane struct {
 	inflight int      // requests between their admission and the end of their bodies
 	ready    int      // connections known to be usable
 	dialing  *dialing // the connection being made, if any
+	left     bool     // not one of g.lanes any more: it admits no more requests
 }
 
 // dialing is one attempt to get a connection. One request makes it while the
@@ -239,11 +241,62 @@ func (l *lane) release() {
 	l.inflight--
 	g.inflight--
 	drained := g.retired && g.inflight == 0
+	left := l.left
 	g.mu.Unlock()
 
-	if drained {
+	switch {
+	case drained:
 		g.end(ErrSuperseded)
+	case left:
+		l.transport.CloseIdleConnections()
 	}
+}
+
+// leave admits no more requests to the connection that Options.Dial returned as
+// over, or, over net/http, to its lane.
+func (g *generation) leave(over net.Conn) {
+	g.mu.Lock()
+	l := g.ofLocked(over)
+	if l != nil && l.transport != nil {
+		l.left = true
+		g.lanes = slices.DeleteFunc(g.lanes, func(other *lane) bool { return other == l })
+	}
+	g.mu.Unlock()
+
+	switch {
+	case l == nil:
+	case l.transport != nil:
+		l.transport.CloseIdleConnections()
+	default:
+		g.mux.transport.Leave(same(over))
+	}
+}
+
+// ofLocked returns the lane of the connection that Options.Dial returned as
+// over, or nil.
+func (g *generation) ofLocked(over net.Conn) *lane {
+	for c := range g.cuts {
+		if c, ok := c.(*conn); ok && c.Conn == over {
+			return c.l
+		}
+	}
+	return nil
+}
+
+// enterOver admits a request to the lane of a connection of net/http. It
+// reports whether there is one that can take the request.
+func (g *generation) enterOver(over net.Conn) (admission, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if g.cause != nil || g.retired {
+		return admission{}, false
+	}
+	l := g.ofLocked(over)
+	if l == nil || l.transport == nil || l.left || l.ready == 0 || g.multiplexed && l.inflight >= streamsPerLane {
+		return admission{}, false
+	}
+	return g.admitLocked(l), true
 }
 
 // dial is the DialContext of the lane's transport. net/http runs it

@@ -228,11 +228,15 @@ func (m *mux) check(ctx context.Context, over net.Conn) error {
 // prefer returns a context whose request is sent over the connection that
 // Options.Dial returned as over, if it can take the request, and before others
 // that wait for a connection. over may be nil.
-func prefer(ctx context.Context, over net.Conn) context.Context {
-	return h2.Prefer(ctx, func(nc net.Conn) bool {
+func prefer(ctx context.Context, over net.Conn) context.Context { return h2.Prefer(ctx, same(over)) }
+
+// same returns a function that reports whether a connection of an h2.Transport
+// is the one that Options.Dial returned as over.
+func same(over net.Conn) func(net.Conn) bool {
+	return func(nc net.Conn) bool {
 		c, _ := connOf(nc)
 		return c != nil && c.Conn == over
-	})
+	}
 }
 
 // roundTrip sends a request. Like net/http, it has other bodies than those of

@@ -145,9 +145,26 @@ func (t *Transport) ProbeAside(ctx context.Context, path string) (Proof, error) 
 }
 
 // ProbeOver is like ProbeAside, but uses the connection that Options.Dial
-// returned as over if that is a shared one, and has room for the request.
+// returned as over if that has HTTP/2 and room for the request.
 func (t *Transport) ProbeOver(ctx context.Context, path string, over net.Conn) (Proof, error) {
-	return t.askOver(ctx, path, over, t.enterAside)
+	return t.askOver(ctx, path, over, func(ctx context.Context) (admission, error) {
+		if g, err := t.live(); err == nil {
+			if a, ok := g.enterOver(over); ok {
+				return a, nil
+			}
+		}
+		return t.enterAside(ctx)
+	})
+}
+
+// Leave sends no more requests over the connection that Options.Dial returned
+// as over: it leads to a server that answers otherwise than others do. What was
+// sent goes on. Over net/http, the connections that are used with it are left
+// as well.
+func (t *Transport) Leave(over net.Conn) {
+	if g, err := t.live(); err == nil {
+		g.leave(over)
+	}
 }
 
 // ProbeAnew is like ProbeAside, but uses a new connection of net/http.

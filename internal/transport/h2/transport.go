@@ -6,6 +6,7 @@ package h2
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -145,6 +146,18 @@ func (t *Transport) begin() error {
 func (t *Transport) CloseIdleConnections() {
 	for _, c := range t.conns() {
 		c.closeIdle()
+	}
+}
+
+// Leave sends no more requests over the connections for which over returns
+// true. Requests that have been sent go on; each connection is closed with its
+// last stream. over is called with what Options.Dial returned. Leave does not
+// block.
+func (t *Transport) Leave(over func(net.Conn) bool) {
+	for _, c := range t.conns() {
+		if over(c.nc) {
+			c.retire()
+		}
 	}
 }
 
