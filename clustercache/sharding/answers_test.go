@@ -202,7 +202,8 @@ func TestAnswersThatRefuseNothing(t *testing.T) {
 	} {
 		hub.answer = how
 		for _, kind := range []protocol.Kind{
-			protocol.Found, protocol.Join, protocol.Renew, protocol.Take, protocol.Release, protocol.Bury, protocol.Quit,
+			protocol.Found, protocol.Join, protocol.Renew, protocol.Take, protocol.Release,
+			protocol.Bury, protocol.Quit,
 		} {
 			a := protocol.Action{Kind: kind, Name: "lease", UID: "uid"}
 			require.Equal(t, protocol.Unknown, s.Write(t.Context(), a), "%s, kind %d", name, kind)

@@ -50,7 +50,8 @@ func Shifted(t time.Time, seconds int) time.Time {
 // Hold makes a replica that does not run hold a cluster.
 func (s *Sharding) Hold(cluster client.ObjectKey, until time.Time) {
 	t := &table{until: until, slots: make([]holding, s.options.Slots)}
-	t.slots[s.Slot(cluster)] = holding{token: 1, onLoss: func(func()) func() bool { return func() bool { return true } }}
+	never := func(func()) (stop func() bool) { return func() bool { return true } }
+	t.slots[s.Slot(cluster)] = holding{token: 1, onLoss: never}
 	s.table.Store(t)
 }
 

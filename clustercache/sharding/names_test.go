@@ -112,7 +112,8 @@ func TestHazardTwoProgramsHaveOneName(t *testing.T) {
 		err := refusal(t, g)
 		var taken *sharding.NameError
 		require.ErrorAs(t, err, &taken)
-		require.ErrorContains(t, err, `lease default/operator-sharding belongs to the group of program "example.com/first"`)
+		require.ErrorContains(t, err,
+			`lease default/operator-sharding belongs to the group of program "example.com/first"`)
 		require.ErrorContains(t, err, `group "operator" of program "example.com/second"`)
 		g.wrote(1)
 

@@ -17,7 +17,7 @@ import (
 )
 
 // awaitEnd waits until work has ended.
-func awaitEnd(t *testing.T, work context.Context) {
+func awaitEnd(work context.Context, t *testing.T) {
 	t.Helper()
 	select {
 	case <-work.Done():
@@ -42,7 +42,7 @@ func TestHazardLeaseEndsByTheClockWithoutAnEvent(t *testing.T) {
 		require.True(t, tn.Owns(east))
 		require.True(t, tn.State(east).Owned)
 
-		awaitEnd(t, work)
+		awaitEnd(work, t)
 		require.Equal(t, 10*time.Second, time.Since(begin))
 		require.ErrorIs(t, context.Cause(work), ownership.ErrNotOwner)
 		require.False(t, tn.Owns(east))
@@ -77,7 +77,7 @@ func TestWorkGoesOnWithRenewals(t *testing.T) {
 			require.Equal(t, time.Since(begin) > time.Minute, bounded.Err() != nil)
 		}
 		require.ErrorIs(t, bounded.Err(), context.DeadlineExceeded)
-		awaitEnd(t, work)
+		awaitEnd(work, t)
 		require.Equal(t, 130*time.Second, time.Since(begin))
 		require.ErrorIs(t, context.Cause(work), ownership.ErrNotOwner)
 	})
@@ -96,7 +96,7 @@ func TestWorkEndsForItsOwnReason(t *testing.T) {
 		deadline, ok := work.Deadline()
 		require.True(t, ok)
 		require.Equal(t, 3*time.Second, time.Until(deadline))
-		awaitEnd(t, work)
+		awaitEnd(work, t)
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(work), context.DeadlineExceeded)
 		done()
