@@ -256,9 +256,11 @@ func TestHazardAbsentAPIIsNotAnAbsentDefinition(t *testing.T) {
 		says       string
 		deletes    bool
 	}{
-		"gone":                  {definition: later(list("one"), list("")), deletes: true},
-		"another one":           {definition: later(list("one"), list("two")), deletes: true},
-		"gone, asked again":     {definition: later(fails(io.ErrUnexpectedEOF), later(list("one"), list(""))), deletes: true},
+		"gone":        {definition: later(list("one"), list("")), deletes: true},
+		"another one": {definition: later(list("one"), list("two")), deletes: true},
+		"gone, asked again": {
+			definition: later(fails(io.ErrUnexpectedEOF), later(list("one"), list(""))), deletes: true,
+		},
 		"there never was one":   {definition: list(""), says: "no CustomResourceDefinition"},
 		"it exists":             {definition: list("one"), says: "its CustomResourceDefinition exists"},
 		"never allowed":         {definition: fails(forbidden), says: "forbidden"},
