@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -57,9 +58,17 @@ var customResourceDefinitions = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
+// native are the groups of API servers of Kubernetes whose names have a dot, as
+// those of definitions do. To ask for one that is missing here does no harm.
+var native = sets.New("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io",
+	"authentication.k8s.io", "authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io",
+	"discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io",
+	"networking.k8s.io", "node.k8s.io", "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io",
+	"storage.k8s.io", "storagemigration.k8s.io")
+
 // definable reports whether a CustomResourceDefinition may define resources of
 // a group.
-func definable(group string) bool { return strings.Contains(group, ".") }
+func definable(group string) bool { return strings.Contains(group, ".") && !native.Has(group) }
 
 // answer returns what was answered, or why there is no answer.
 func (d *definition) answer() (types.UID, error) {

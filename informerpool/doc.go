@@ -60,7 +60,9 @@
 //
 //   - One LIST and one WATCH reach the server for a key, however many leases
 //     are held on it; where the server streams lists (1.34 and later) both are
-//     one request. (TestOneRequestHoweverManyLeases)
+//     one request. (TestOneRequestHoweverManyLeases) For a resource that a
+//     CustomResourceDefinition may define there is one more, a list of that
+//     definition alone (see [Discoverer]).
 //   - Acquire, reads and Status never wait for the network, and the end of one
 //     lease does not affect another.
 //     (TestAcquireReturnsAtOnceWhileTheServerHangs,

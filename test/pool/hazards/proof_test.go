@@ -256,9 +256,11 @@ func TestHazardAbsentAPIIsNotAnAbsentDefinition(t *testing.T) {
 		says       string
 		deletes    bool
 	}{
-		"gone":                  {definition: later(list("one"), list("")), deletes: true},
-		"another one":           {definition: later(list("one"), list("two")), deletes: true},
-		"gone, asked again":     {definition: later(fails(io.ErrUnexpectedEOF), later(list("one"), list(""))), deletes: true},
+		"gone":        {definition: later(list("one"), list("")), deletes: true},
+		"another one": {definition: later(list("one"), list("two")), deletes: true},
+		"gone, asked again": {
+			definition: later(fails(io.ErrUnexpectedEOF), later(list("one"), list(""))), deletes: true,
+		},
 		"there never was one":   {definition: list(""), says: "no CustomResourceDefinition"},
 		"it exists":             {definition: list("one"), says: "its CustomResourceDefinition exists"},
 		"never allowed":         {definition: fails(forbidden), says: "forbidden"},
@@ -362,6 +364,38 @@ func TestAPIServiceIsDeletedAndMadeAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDefinitionIsAskedForOnce for all informers of a resource, also when they
+// start together, and not for what Kubernetes itself serves.
+func TestDefinitionIsAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		p, server, do := apiPool(t, func(r *http.Request) *http.Response {
+			if strings.HasSuffix(r.URL.Path, "/customresourcedefinitions") {
+				asked.Add(1)
+			}
+			return nil
+		})
+		do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", gizmoCRD)
+		for _, namespace := range []string{"", "a", "b", "c"} {
+			pooltest.Acquire(t, p, informerpool.Key{Resource: gizmos, Namespace: namespace})
+			for _, resource := range []schema.GroupVersionResource{
+				{Version: "v1", Resource: "secrets"}, {Group: "apps", Version: "v1", Resource: "deployments"},
+				{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+			} {
+				pooltest.Acquire(t, p, informerpool.Key{Resource: resource, Namespace: namespace})
+			}
+		}
+		pooltest.After(time.Second)
+		require.EqualValues(t, 1, asked.Load())
+		for range 10 {
+			pooltest.After(time.Minute)
+			server.Cut(func(*fakeapi.Request) bool { return true })
+		}
+		pooltest.After(3 * time.Hour)
+		require.EqualValues(t, 1, asked.Load())
+	})
 }
 
 // TestHazardSkewedServers: the older of two servers does not know the resource,
