@@ -47,7 +47,9 @@ func TestHazardAbsentObjectThatIsWatchedByNameIsReadLive(t *testing.T) {
 			[]client.ListOption{client.InNamespace("default"), client.MatchingFields{"metadata.name": "other"}}, false,
 		},
 		"by what it is not named": {
-			[]client.ListOption{client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie("metadata.name!=other")}},
+			[]client.ListOption{client.MatchingFieldsSelector{
+				Selector: fields.OneTermNotEqualSelector("metadata.name", "other"),
+			}},
 			false,
 		},
 	} {
