@@ -39,6 +39,7 @@ func asResumeError(err error) error {
 // failures are what keeps failing although the server answers.
 type failures struct {
 	unanswered time.Time   // since when the history question is unanswered
+	forgot     time.Time   // when a server had not in memory what its storage did not answer
 	resumes    int         // resumes in a row that failed with an error inside the server
 	refused    unresumable // resumes that were refused
 	streams    int         // streamed lists in a row that failed with an error inside the server

@@ -7,18 +7,26 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 const (
 	// questionTimeout bounds how long a server may be silent after the history
 	// question.
 	questionTimeout = 30 * time.Second
+	// memoryTimeout is questionTimeout for an answer from memory, and
+	// memoryPause the time between two such questions if the first one did not
+	// help.
+	memoryTimeout = 5 * time.Second
+	memoryPause   = 2 * time.Minute
 	// maxUnanswered is how long a busy server may leave the history question
 	// unanswered before a list is tried.
 	maxUnanswered = 30 * time.Second
@@ -141,6 +149,36 @@ func (s *server) pagedVersion(ctx context.Context, proof bool) (string, error) {
 		return "", err
 	}
 	return page.header().ResourceVersion, nil
+}
+
+// storageFails reports whether the storage behind a server may be why it does
+// not answer the history question.
+func storageFails(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Code >= http.StatusInternalServerError
+	}
+	return errors.Is(err, errMute) || errors.Is(err, ErrStalled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// remembers reports whether the server has a version in memory, from where it
+// serves watches while its storage does not answer. That it has not proves
+// nothing: the memory of one server may be behind that of another.
+func (s *server) remembers(ctx context.Context, version string) bool {
+	opts := s.question()
+	opts.ResourceVersion = "0"
+	page, err := s.openPage(ctx, opts, memoryTimeout)
+	if err != nil {
+		return false
+	}
+	defer page.close()
+	page.unproven = true
+	for err == nil {
+		err = page.next()
+	}
+	known := page.header().ResourceVersion
+
+	return errors.Is(err, io.EOF) && ordering.Ordered(known) && !ordering.Behind(known, version)
 }
 
 // question selects next to nothing of the objects that the informer may select.

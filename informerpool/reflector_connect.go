@@ -64,6 +64,12 @@ func (r *reflector) ready(ctx context.Context) (epoch Epoch, err error) {
 // its own history gets there, in practice for ever.
 func (r *reflector) guard(ctx context.Context) error {
 	current, err := r.server.currentVersion(ctx, !r.failures.unanswered.IsZero())
+	if storageFails(err) && time.Since(r.failures.forgot) >= memoryPause {
+		if r.server.remembers(ctx, r.at.resume) {
+			return nil
+		}
+		r.failures.forgot = time.Now()
+	}
 	if err != nil {
 		return err
 	}
