@@ -25,7 +25,7 @@ const (
 	// memoryTimeout is questionTimeout for an answer from memory, and
 	// memoryPause the time between two such questions if the first one did not
 	// help.
-	memoryTimeout = time.Second
+	memoryTimeout = 5 * time.Second
 	memoryPause   = 2 * time.Minute
 	// maxUnanswered is how long a busy server may leave the history question
 	// unanswered before a list is tried.

@@ -85,7 +85,7 @@ func (b *body) calm(quiet bool) {
 	b.quiet = quiet
 	b.silence = b.server.informer.pool.options.StallTimeout
 	if quiet {
-		b.silence -= questionTimeout
+		b.silence -= questionTimeout + memoryTimeout
 	}
 	b.timer.Reset(b.silence)
 }
