@@ -129,10 +129,15 @@
 // A cluster is probed every ten seconds unless it shows other signs of life. It
 // becomes [PhaseDegraded] after one failed probe and [PhaseDisconnected] after
 // three: no later than 45 s after its last response, and within two seconds
-// where a watch breaks and the server refuses connections. Reads then fail at
-// once with [ErrNotConnected], and the informers send no requests until the
-// cluster is connected again. Cached objects stay, and can be read with
-// [CacheOnly] and [MaxStaleness].
+// where a watch breaks and the server refuses connections. An API server that
+// answers which checks of its own health fail, such as that of etcd, is alive:
+// its cluster stays degraded, and what works goes on. One API server of several
+// behind an address that drains, fails or rejects credentials is not the
+// cluster either: before a verdict, a new connection is tried.
+//
+// Reads of a disconnected cluster fail at once with [ErrNotConnected], and its
+// informers send no requests until it is connected again. Cached objects stay,
+// and can be read with [CacheOnly] and [MaxStaleness].
 //
 // Attempts to connect back off to at most 30 s. A change reported by the
 // resolver starts an attempt at once; an attempt that is already running
@@ -146,7 +151,7 @@
 // [ClusterCache.Status] reports a cluster's phase, reason, last error and last
 // sign of life; [Watch.Status] reports the state of an informer. No error, log
 // line or status holds a credential, or text from a remote server beyond the
-// bounded message of an API status.
+// bounded message of an API status, and the names of failing checks.
 //
 // [ClusterCache.DebugHandler] shows all of that on a web page. docs/metrics.md
 // lists the metrics; alerts and a dashboard are in the same folder.

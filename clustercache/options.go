@@ -102,7 +102,9 @@ type Options struct {
 	// ProbePath is the path that a probe requests. Where it is forbidden or
 	// does not exist, the probe requests /version instead. An authenticated
 	// refusal counts as a sign of life once another request was allowed, and so
-	// does the response that the server is too busy (429). Defaults to /readyz.
+	// does the response that the server is too busy (429). A response that lists
+	// failing checks, as only an API server's does, degrades the cluster and
+	// never disconnects it. Defaults to /readyz.
 	ProbePath string
 	// ProbeInterval is the time between two probes of a cluster. A sign of life
 	// on any request makes the next probe unnecessary. Each interval is
@@ -110,8 +112,9 @@ type Options struct {
 	// breaks is followed by a probe at once, and while connections are refused,
 	// a probe follows every 500 ms. Defaults to 10 s.
 	ProbeInterval time.Duration
-	// ProbeTimeout bounds one probe, and each of the few requests that
-	// connecting takes. Defaults to 5 s.
+	// ProbeTimeout bounds each request of a probe, of which there is one unless
+	// another connection is tried, and each of the few requests that connecting
+	// takes. Defaults to 5 s.
 	ProbeTimeout time.Duration
 	// FailureThreshold is the number of consecutive failed probes after which a
 	// cluster is disconnected: up to so many intervals of ProbeInterval, or of

@@ -30,10 +30,12 @@ const (
 	// PhaseReady means that the cluster answers.
 	PhaseReady Phase = "Ready"
 	// PhaseDegraded means that the cluster is connected, but its last probes
-	// failed, or it does not prove its identity, however it answers probes.
+	// failed, or the API server reports that checks of its own health fail
+	// (ReasonUnhealthy), for however long; or that it does not prove its
+	// identity, however it answers probes.
 	PhaseDegraded Phase = "Degraded"
-	// PhaseDisconnected means that the cluster cannot be reached, or refuses
-	// the credentials. Attempts continue.
+	// PhaseDisconnected means that the cluster cannot be reached, does not
+	// answer, or refuses the credentials. Attempts continue.
 	PhaseDisconnected Phase = "Disconnected"
 	// PhaseRefused means that policy forbids access to the cluster.
 	PhaseRefused Phase = "Refused"
@@ -59,6 +61,9 @@ const (
 	// ReasonReleased means that nothing watches the cluster or keeps it engaged
 	// any more. The cluster itself may be healthy.
 	ReasonReleased = connection.ReasonReleased
+	// ReasonUnhealthy means that the API server answers that checks of its own
+	// health fail, and names them. What works there goes on.
+	ReasonUnhealthy = connection.ReasonUnhealthy
 )
 
 // Status is a snapshot of one cluster. It holds no credentials.
@@ -295,6 +300,7 @@ var reasons = map[string]string{
 	ReasonBadAccess:       "What describes the access is there and cannot be understood.",
 	ReasonRefused:         "Our own policy forbids what the access, its address or the server asks for.",
 	ReasonReleased:        "Nothing needs the cluster any more, so that its connection was ended.",
+	ReasonUnhealthy:       "Checks of the API server's own health fail.",
 
 	"NotServed":    "The cluster does not serve the kind.",
 	"NotWatchable": "The kind can be read and not watched.",

@@ -43,6 +43,7 @@ var explanations = map[string]string{
 	"ClusterNotFound":     "No object in the hub describes this cluster.",
 	"BadAccess":           "What describes the access is there and cannot be understood.",
 	"Refused":             "Our own policy forbids what the access, its address or the server asks for.",
+	"Unhealthy":           "Checks of the API server's own health fail.",
 	"Unauthorized":        "The API server rejects our credentials.",
 	"Forbidden":           "The API server knows us and does not allow this.",
 	"NotFound":            "What was asked does not exist at this address.",

@@ -40,6 +40,8 @@ type Front struct {
 	// behind.
 	ConnContext func(context.Context, net.Conn) context.Context
 	Choose      func(*http.Request) *API
+	// Answer, if set, returns how the proxy answers a request itself, or nil.
+	Answer AnswerFunc
 }
 
 // NewFront runs a proxy until the test ends.
@@ -130,6 +132,12 @@ func (f *Front) Wrote(uid string) int {
 // ServeHTTP implements http.Handler.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
+	if f.Answer != nil {
+		if answer := f.Answer(r); answer != nil {
+			answer(w, r)
+			return
+		}
+	}
 	f.mu.Lock()
 	behind := f.Behind
 	if f.Choose != nil {

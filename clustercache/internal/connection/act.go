@@ -73,6 +73,9 @@ func (c *Connection) startAttempt(submit func(func()), work func(*attempt) messa
 			revision:  c.server.access.Revision(),
 			path:      c.server.path,
 			uid:       c.server.uid,
+			sick:      c.signs.unhealthy.Load(),
+			lastChance: c.state.Connected && c.state.Failures > 0 &&
+				c.state.Failures+1 >= c.cfg.Phases.FailureThreshold,
 		},
 	}
 	a.changes.Store(c.state.Changes)

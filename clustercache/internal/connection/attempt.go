@@ -31,6 +31,10 @@ type start struct {
 	revision  string
 	path      string
 	uid       string
+	// lastChance means that the cluster is disconnected if the query of its
+	// health fails once more.
+	lastChance bool
+	sick       bool // the last query of its health was answered so
 }
 
 // attempt is one job of the workers: a connect or a probe. Its context derives
@@ -85,6 +89,7 @@ type result struct {
 	number    uint64       // number of the identity query
 	sent      time.Time    // when that query was sent
 	over      net.Conn     // the connection of that query
+	kept      bool         // which was in use before
 }
 
 // drop closes the candidate of a result that is not adopted.
@@ -100,7 +105,7 @@ type getter func(ctx context.Context, path string) (transport.Proof, error)
 // probe queries the server's health.
 func (a *attempt) probe() message {
 	began := time.Now()
-	_, err := a.c.alive(a.ctx, a.c.probeAside, a.start.path)
+	_, err := a.health(a.ctx, a.start.path)
 	a.c.cfg.Metrics.Probed(began, err)
 	if err != nil {
 		return failure(a.start.revision, err)
@@ -110,7 +115,8 @@ func (a *attempt) probe() message {
 
 // alive queries path, or else the fallback, and returns the path that was
 // answered. A server that authenticates the client and forbids both paths is
-// alive, and so is a server that is too busy to answer.
+// alive, and so is a server that is too busy to answer. One that answers that
+// its checks fail is so as well, and results in an unhealthyError.
 func (c *Connection) alive(ctx context.Context, ask getter, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
 	class := transport.Classify(err)
@@ -128,8 +134,8 @@ func (c *Connection) alive(ctx context.Context, ask getter, path string) (answer
 func (c *Connection) askOnce(ctx context.Context, ask getter, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
-	_, err := ask(ctx, path)
-	return err
+	proof, err := ask(ctx, path)
+	return diagnose(proof, err)
 }
 
 // failure returns the message for an attempt that ended with err.
@@ -137,6 +143,7 @@ func failure(revision string, err error) message {
 	m := message{Event: phase.Event{Kind: phase.Failed, Revision: revision, Err: err}}
 	m.Class, m.Reason = classify(err)
 	m.Early = errors.Is(err, resolver.ErrNotReady)
+	m.Alive = unhealthy(err) != nil
 	return m
 }
 
@@ -153,6 +160,9 @@ func classify(err error) (phase.Class, string) {
 	}
 	if _, ok := errors.AsType[*resolver.KubeconfigError](err); ok {
 		return phase.Trouble, ReasonBadAccess
+	}
+	if unhealthy(err) != nil {
+		return phase.Trouble, ReasonUnhealthy
 	}
 	switch {
 	case goneForSure(err):

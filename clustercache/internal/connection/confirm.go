@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-
-	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // errMisled indicates that a connection leads to a different cluster than the
@@ -75,8 +73,7 @@ func (p *prover) askStreams(q *question, v *View) {
 
 	for k := range asked {
 		var over net.Conn
-		check := func(_ context.Context, c net.Conn) error { over = c; return nil }
-		uid, err := p.c.askUID(transport.WithConnCheck(ctx, check), p.overOne(k))
+		uid, err := p.c.askUID(recorded(ctx, &over), p.overOne(k))
 		if err == nil && uid != v.UID {
 			// Only that connection is blamed, until a proof shows more: where an
 			// address leads to different clusters by turns, a verdict on the

@@ -4,9 +4,9 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -37,7 +37,8 @@ var (
 //  2. if the access is unchanged and not in doubt, stop without a request;
 //  3. query the server's health, over a candidate connection if the access is
 //     new;
-//  4. query its identity.
+//  4. query its identity, also if it answered that it is not well: what works
+//     there is used, except while it starts.
 //
 // The access in use keeps serving meanwhile.
 func (a *attempt) connect() message {
@@ -184,11 +185,13 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 		found.candidate, ask, identify = candidate, candidate.Get, candidate.Get
 	}
 
-	var err error
+	var err, sick error
 	found.path, err = a.well(ctx, ask, found)
+	if e := unhealthy(err); e != nil && (a.start.connected || !e.starting) {
+		sick, err = err, nil // its identity shows whether it is the cluster
+	}
 	if err == nil {
-		found.number, found.sent = c.prover.number(), time.Now()
-		found.uid, err = c.identify(asked(ctx, &found.over), identify, access, a.start.uid)
+		err = a.identify(ctx, identify, found)
 	}
 	if err == nil && presumed(found.uid) {
 		// A server that shows no identity may be anything: a server behind a
@@ -196,10 +199,17 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 		// the health and version paths, which are public, so these prove
 		// nothing.
 		err = c.discovers(ctx, ask)
+		if err == nil && sick != nil && found.uid != a.start.uid {
+			err = sick // which may be why it does not identify itself
+		}
 	}
 
 	if err != nil {
 		found.drop()
+		switch transport.Classify(err) {
+		case transport.Server, transport.Timeout, transport.Unreachable:
+			err = cmp.Or(sick, err) // the cause
+		}
 		if transport.Classify(err) == transport.Throttled && a.start.connected && revision == a.start.revision {
 			// The server is busy, and alive.
 			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}}
@@ -212,8 +222,12 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 		known = c.view.Load().Version
 	}
 	found.version = c.prover.version(ctx, ask, known, true)
+	m := message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
+	if sick != nil {
+		m.Alive, m.Err, m.Reason = true, sick, ReasonUnhealthy
+	}
 
-	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
+	return m
 }
 
 // endpointOf returns scheme, host and port of a server's address: its path and
@@ -232,19 +246,42 @@ func endpointOf(host string) string {
 // well queries the server's health. A connection made for that query stays with
 // the attempt: otherwise the identity query that each new connection triggers
 // could find the other cluster again, and close the connection under the
-// request. If another cluster has answered, well closes every connection
+// request. If another cluster has answered, health closes every connection
 // without a proof: a later identity query, over a newer connection, could not
 // prove which cluster answers on them.
 func (a *attempt) well(ctx context.Context, ask getter, found *result) (path string, err error) {
 	c := a.c
-	if found.candidate != nil {
-		return c.alive(ctx, ask, c.cfg.ProbePath)
+	if found.candidate == nil {
+		return a.health(context.WithValue(ctx, proofKey{}, true), c.cfg.ProbePath)
 	}
-	var over net.Conn
-	path, err = c.alive(asked(ctx, &over), ask, c.cfg.ProbePath)
-	if c.prover.elsewhere() {
-		c.prover.condemn(over)
-	}
+	path, err = c.alive(ctx, ask, c.cfg.ProbePath)
+	c.signs.unhealthy.Store(unhealthy(err) != nil)
 
 	return path, err
+}
+
+// identify queries the identity. If the access in use fails over a new
+// connection, it asks over another one, and over a kept one, which may be the
+// one that was refused.
+func (a *attempt) identify(ctx context.Context, ask getter, found *result) (err error) {
+	c := a.c
+	found.number, found.sent = c.prover.number(), time.Now()
+	found.uid, err = c.identify(asked(ctx, &found.over), ask, found.access, a.start.uid)
+	if found.candidate != nil || err == nil || withheld(err) || transport.Classify(err) == transport.Throttled {
+		return err
+	}
+	for _, again := range []struct {
+		ask  getter
+		kept bool
+	}{{ask: ask}, {ask: c.transport.ProbeAside, kept: true}} {
+		failed, number, sent := found.over, c.prover.number(), time.Now()
+		uid, e := c.identify(asked(ctx, &found.over), again.ask, found.access, a.start.uid)
+		if e == nil {
+			c.leave(failed)
+			found.uid, found.number, found.sent, found.kept = uid, number, sent, again.kept
+			return nil
+		}
+	}
+
+	return err
 }

@@ -90,6 +90,8 @@ type signs struct {
 	certificates certificates
 	recovery     recovery
 	rollbacks    rollbacks
+	unhealthy    atomic.Bool // the last health query was answered so
+	opinions     rarely      // queries over new connections because of that
 }
 
 // New returns the connection of a cluster. Nothing happens before the first

@@ -12,5 +12,7 @@
 //  2. how an attempt to connect works: connect.go;
 //  3. how the identity is queried, and when it counts as proven: identity.go and
 //     proof.go;
-//  4. what requests wait for: guard.go.
+//  4. what requests wait for: guard.go;
+//  5. what one of several API servers answers, and what that proves: member.go
+//     and health.go.
 package connection

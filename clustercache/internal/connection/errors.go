@@ -24,4 +24,5 @@ const (
 	ReasonBadAccess       = "BadAccess"
 	ReasonRefused         = "Refused"
 	ReasonReleased        = "Released"
+	ReasonUnhealthy       = "Unhealthy"
 )

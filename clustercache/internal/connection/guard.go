@@ -5,6 +5,7 @@ package connection
 
 import (
 	"errors"
+	"net"
 	"net/http"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -43,7 +44,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, g.changed(err)
 	}
 	want.age = proofAge // by the time it is sent
-	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
+	resp, err := g.c.send(g.next, req, want)
 	g.c.noteOutcome(resp, err)
 	g.c.noteBroken(err)
 	if errors.Is(err, ErrMoved) {
@@ -71,6 +72,18 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 
 	return resp, nil
+}
+
+// send sends a request over a connection that is proven. A 401 makes that
+// connection suspect.
+func (c *Connection) send(next http.RoundTripper, req *http.Request, want expectation) (*http.Response, error) {
+	var over net.Conn
+	ctx := transport.WithConnCheck(recorded(req.Context(), &over), c.prover.over(want))
+	resp, err := next.RoundTrip(req.WithContext(ctx))
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		c.prover.suspect(want.view, over, resp.ProtoMajor > 1)
+	}
+	return resp, err
 }
 
 // changed returns informerpool.ErrEpochChanged if the epoch of the request has
@@ -122,7 +135,7 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
+	resp, err := g.c.send(g.next, req, want)
 	g.c.noteBroken(err)
 	if err != nil || req.Method != http.MethodGet {
 		return resp, err

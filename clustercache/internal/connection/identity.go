@@ -30,7 +30,12 @@ const identityPath = "/api/v1/namespaces/kube-system"
 const identityWatch = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system" +
 	"&resourceVersion=0&timeoutSeconds=1&watch=true"
 
-// identityPatience is how long such a watch may take to begin.
+// identityInMemory is the same query, answered from what the server has in
+// memory.
+const identityInMemory = identityPath + "?resourceVersion=0"
+
+// identityPatience is how long such a watch may take to begin, and how long the
+// storage of a server that is not well may take to answer.
 const identityPatience = 2 * time.Second
 
 // identityPause is the time between two identity queries, while a cluster that
@@ -109,17 +114,37 @@ func (c *Connection) kubeSystemUID(ctx context.Context, ask getter) (string, err
 }
 
 // askUID queries the identity once. A server with too many requests counts
-// watches separately, so a watch may still be answered.
+// watches separately, so a watch may still be answered. One whose storage does
+// not answer has its identity in memory, from where it serves watches, too.
 func (c *Connection) askUID(ctx context.Context, ask getter) (string, error) {
-	proof, err := ask(ctx, identityPath)
-	c.signs.busy.noteProof(err)
-	if c.signs.certificates.add(proof.Certificate) {
-		c.hooks.Replaced()
+	stored, cancel, sick := ctx, func() {}, c.signs.unhealthy.Load()
+	if sick {
+		stored, cancel = context.WithTimeout(ctx, min(identityPatience, c.cfg.ProbeTimeout/2))
 	}
-	if transport.Classify(err) == transport.Throttled {
+	uid, err := c.readUID(stored, ask, identityPath)
+	cancel()
+	c.signs.busy.noteProof(err)
+	class := transport.Classify(err)
+	sick = sick && (class == transport.Server || class == transport.Timeout)
+	if sick {
+		if uid, err := c.readUID(ctx, ask, identityInMemory); err == nil {
+			return uid, nil
+		}
+	}
+	if sick || class == transport.Throttled {
 		if uid := c.watchUID(ctx, ask); uid != "" {
 			return uid, nil
 		}
+	}
+
+	return uid, err
+}
+
+// readUID queries the identity by a GET.
+func (c *Connection) readUID(ctx context.Context, ask getter, path string) (string, error) {
+	proof, err := ask(ctx, path)
+	if c.signs.certificates.add(proof.Certificate) {
+		c.hooks.Replaced()
 	}
 	if err != nil {
 		return "", err

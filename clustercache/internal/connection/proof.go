@@ -74,8 +74,12 @@ var (
 // There is one query at a time, whatever the number of requests that wait for
 // it.
 type prover struct {
-	c     *Connection
-	tick  *timetable.Timer                   // renews the proof in time
+	c    *Connection
+	tick *timetable.Timer // renews the proof in time
+	// opinions limits the queries that are repeated over a new connection, and
+	// suspicions the connections over HTTP/1.1 that refused a request.
+	opinions, suspicions rarely
+
 	other atomic.Pointer[informerpool.Epoch] // the epoch in which another cluster answered; nil: none
 
 	mu struct {
@@ -125,6 +129,8 @@ type expectation struct {
 	age  time.Duration // how old the proof may be
 	// anew means that the proof must be newer than the last end of a watch.
 	anew bool
+	// over is the connection to query over; nil: any that serves.
+	over net.Conn
 }
 
 func (p *prover) init(c *Connection) {
@@ -325,7 +331,7 @@ func (p *prover) adopt(f *result, newEpoch bool) {
 	}
 	p.mu.Lock()
 	p.mu.last.uid = f.uid
-	p.provenLocked(f.number, f.sent, f.over, true)
+	p.provenLocked(f.number, f.sent, f.over, !f.kept)
 	p.mu.failing = time.Time{}
 	if presumed(f.uid) {
 		p.mu.withheld = f.sent

@@ -28,7 +28,8 @@ type provenConn struct {
 	asking  bool         // made for a query, which decides whether it stays open
 	shared  bool         // GET requests and watches share it
 
-	confirmed atomic.Bool // queried itself after it answered a watch
+	confirmed  atomic.Bool // queried itself after it answered a watch
+	suspicions rarely      // queries over it because it refused a request
 }
 
 // Unconfirmed implements transport.Unconfirmed.

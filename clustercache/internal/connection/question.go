@@ -23,7 +23,12 @@ type question struct {
 // asked returns a context that marks the requests of a query, and records the
 // connection that the last of them used.
 func asked(ctx context.Context, over *net.Conn) context.Context {
-	ctx = context.WithValue(ctx, proofKey{}, true)
+	return recorded(context.WithValue(ctx, proofKey{}, true), over)
+}
+
+// recorded returns a context that records the connection that the last of its
+// requests used.
+func recorded(ctx context.Context, over *net.Conn) context.Context {
 	return transport.WithConnCheck(ctx, func(_ context.Context, c net.Conn) error {
 		*over = c
 		return nil
@@ -51,6 +56,9 @@ func (p *prover) ask(q *question, want expectation) {
 	multiplexed := p.c.transport.Multiplexed()
 	p.mu.Lock()
 	over, anew := p.wayLocked(multiplexed)
+	if k, ok := want.over.(*provenConn); ok {
+		over, anew = p.overOne(k), false
+	}
 	fresh := p.pendingLocked() > 0
 	p.mu.seq++
 	number := p.mu.seq
@@ -58,6 +66,9 @@ func (p *prover) ask(q *question, want expectation) {
 
 	sent := time.Now()
 	uid, err := p.whoAnswers(asked(ctx, &q.over), over, want.view.UID)
+	if again := time.Now(); p.secondOpinion(ctx, q, want.view.UID, err) {
+		uid, err, sent, anew = want.view.UID, nil, again, true
+	}
 	switch {
 	case err == nil && uid == want.view.UID:
 	case err == nil && presumed(want.view.UID):
@@ -70,6 +81,8 @@ func (p *prover) ask(q *question, want expectation) {
 		p.c.hooks.Doubted()
 		p.condemn(q.over)
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+	case transport.Classify(err) == transport.Unauthorized:
+		p.c.post(message{Event: phase.Event{Kind: phase.Unauthorized, Revision: p.c.transport.Revision()}})
 	case withheld(err) && !presumed(want.view.UID):
 		// The right to read the UID was withdrawn. The refresh derives an
 		// identity instead; without it, no request would ever get past here.
@@ -121,7 +134,7 @@ func (p *prover) wayLocked(multiplexed bool) (ask getter, anew bool) {
 	return p.overOne(newest), false
 }
 
-// overOne returns a getter that prefers one shared connection.
+// overOne returns a getter that prefers one connection.
 func (p *prover) overOne(k *provenConn) getter {
 	return func(ctx context.Context, path string) (transport.Proof, error) {
 		return p.c.transport.ProbeOver(ctx, path, k)

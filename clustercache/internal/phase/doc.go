@@ -14,6 +14,9 @@
 //	   +----------------- + ---------> Disconnected or Refused <---+
 //	      or NoCluster
 //
+// A server that answers with its own authority that checks of its health fail
+// degrades the cluster, and never counts towards the threshold.
+//
 // A retry after a deadline stays in its phase until the attempt ends. Removed
 // leads to Gone from every phase, and a connected cluster that loses its access
 // becomes Pending or Gone when its grace ends.

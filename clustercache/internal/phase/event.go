@@ -82,6 +82,10 @@ type Event struct {
 	// Early: the cluster is not ready to be connected yet, so that the attempt
 	// counts as no failure (Failed).
 	Early bool
+	// Alive: the server answered, and reports that checks of its own health
+	// fail, as Err and Reason describe (Succeeded of a connect, Failed). A
+	// connection in use stays: such a server is not dead.
+	Alive bool
 	// Revision identifies the access that the attempt or request used. It is
 	// empty if the attempt failed before it had one.
 	Revision string

@@ -155,7 +155,7 @@ func (m *machine) recognized() {
 		return
 	}
 	m.Unrecognized, m.Identity = false, Failure{}
-	if m.Failures == 0 {
+	if m.Failures == 0 && (m.Successes > 0 || m.Probing == Failure{}) {
 		m.enter(Ready)
 		m.Probing = Failure{}
 	}
@@ -278,7 +278,12 @@ func (m *machine) proven() {
 	m.Tries, m.Faults, m.Unrecognized = 0, Faults{}, false
 	m.Revision, m.Rejected, m.Prove = m.e.Revision, "", false
 	m.GraceUntil, m.GraceGone = time.Time{}, false
-	m.enter(Ready)
+	if m.e.Alive {
+		m.Probing = m.failure()
+		m.enter(Degraded)
+	} else {
+		m.enter(Ready)
+	}
 	switch {
 	case !m.Connected:
 		m.Connected, m.Known, m.LostSince = true, true, time.Time{}
@@ -329,6 +334,9 @@ func (m *machine) failed() {
 	was := m.Running
 	m.Running = None
 	switch {
+	case m.aliveInUse(was):
+		m.ProbeEnd, m.LastProbe = m.now, m.now
+		m.answered(m.now)
 	case was == Probe || m.e.Revision != "": // the server was queried
 		m.ProbeEnd = m.now
 		m.unanswered()

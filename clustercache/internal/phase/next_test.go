@@ -199,6 +199,10 @@ func every(s phase.State) []phase.Event {
 					for _, n := range reported(s) {
 						out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, Changes: n},
 							phase.Event{Kind: kind, Gen: gen, Revision: rev, Changes: n, NewEpoch: true})
+						if s.Running == phase.Connect {
+							out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, Changes: n, Alive: true,
+								Err: errSome})
+						}
 						if s.Running == phase.Connect && rev == s.Revision {
 							out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, Changes: n,
 								Unproven: true})
@@ -213,6 +217,10 @@ func every(s phase.State) []phase.Event {
 						for _, n := range reported(s) {
 							out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, Changes: n,
 								Err: errSome})
+							if class == phase.Trouble {
+								out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev,
+									Changes: n, Err: errSome, Alive: true})
+							}
 						}
 					}
 				}
@@ -239,7 +247,7 @@ func reported(s phase.State) []uint64 {
 // shape describes a state without its ever-growing counters.
 func shape(s phase.State, now time.Time) string {
 	return fmt.Sprint(s.Phase, s.Running, s.Prove, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures,
-		min(s.Successes, 2), min(s.Tries, 2),
+		min(s.Successes, 2), min(s.Tries, 2), s.Probing.Err == nil,
 		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.ResolveAt.IsZero(), s.GraceGone, s.Err == nil,
 		s.GraceUntil.After(now))
 }
@@ -335,6 +343,9 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	if e.Unproven && e.Gen == before.Gen && before.Connected {
 		require.Equal(t, before.Phase, after.Phase, "the resolver's word counted as the server's: %s", where)
 		require.Equal(t, before.ProbeEnd, after.ProbeEnd, where)
+	}
+	if e.Alive && e.Kind == phase.Failed {
+		require.NotContains(t, actions, phase.Down, "a server that answers was taken for dead: %s", where)
 	}
 	if e.Kind == phase.Changed {
 		require.NotContains(t, actions, phase.Down, where)

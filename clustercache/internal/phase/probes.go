@@ -69,11 +69,22 @@ func (m *machine) afterProbe(d time.Duration) time.Time {
 	return t
 }
 
-// missed counts a failed probe of the connection in use.
+// aliveInUse reports whether the server of the connection in use answered the
+// attempt that failed, and reported that checks of its health fail.
+func (m *machine) aliveInUse(was Attempt) bool {
+	return m.e.Alive && m.Connected && (was == Probe || m.e.Revision == m.Revision)
+}
+
+// missed counts a failed probe of the connection in use. An answer in which the
+// server reports what fails in it counts as none: it degrades the cluster for
+// as long as that lasts, and what works goes on.
 func (m *machine) missed() {
 	m.Probing = m.failure()
 	m.Failures++
 	m.Successes, m.Spurious = 0, 0
+	if m.e.Alive {
+		m.Failures = 0
+	}
 	if m.Failures < m.cfg.FailureThreshold {
 		m.enter(Degraded)
 		m.ProbeAt = m.nextProbe()

@@ -21,7 +21,8 @@ const (
 	// Ready clusters answer.
 	Ready
 	// Degraded clusters are connected, but their last probes failed, fewer than
-	// the threshold in a row.
+	// the threshold in a row; or their servers report that checks of their own
+	// health fail, however often.
 	Degraded
 	// Disconnected clusters cannot be reached, or reject the credentials.
 	// Attempts to connect continue.
@@ -136,7 +137,8 @@ type Failure struct {
 // order. While it is not, Refusal counts before Attempt. A Refusal followed by
 // another failure says so.
 type Faults struct {
-	// Probing is what the probes of a connected cluster failed with.
+	// Probing is what the probes of a connected cluster failed with, or what its
+	// server reports about its own health.
 	Probing Failure
 	// Identity: the server does not prove its identity.
 	Identity Failure
@@ -194,7 +196,8 @@ type Access struct {
 
 // Probes are the requests for the server's health.
 type Probes struct {
-	// Failures and Successes count probes in a row.
+	// Failures and Successes count probes in a row. What the server answers
+	// about its own health is no Failure.
 	Failures, Successes int
 	// ProbeStart is when the last probe or connect began; ProbeEnd is when it
 	// ended.

@@ -79,6 +79,7 @@ func TestPolicyThatRefusesIsAskedAgain(t *testing.T)                            
 func TestOutageIsOverSoonAfterTheServerReturns(t *testing.T)                           { play(t) }
 func TestRefusalOutlastsFailuresOfAnotherKind(t *testing.T)                            { play(t) }
 func TestSuccessEndsItsOwnFaultAlone(t *testing.T)                                     { play(t) }
+func TestServerThatReportsItsFailingChecksIsNotDead(t *testing.T)                      { play(t) }
 
 var capital = regexp.MustCompile(`\B[A-Z]`)
 
@@ -171,6 +172,8 @@ func (r *run) event(words []string) phase.Event {
 			e.NewEpoch = true
 		case word == "early":
 			e.Early = true
+		case word == "ailing":
+			e.Alive, e.Err = true, errSome
 		case word == "late":
 			e.Gen--
 		case name == "reason":
