@@ -192,8 +192,9 @@ func TestHazardBalancerThatNoticesLate(t *testing.T) {
 // answers none, does not disconnect a cluster whose other member is well.
 func TestHazardOneMemberFails(t *testing.T) {
 	for name, failure := range map[string]fleettest.AnswerFunc{
-		"its gateway answers 503": everything(answer(http.StatusServiceUnavailable, "text/plain", "no healthy upstream")),
-		"it hangs":                everything(fakeapi.Hang),
+		"its gateway answers 503": everything(answer(http.StatusServiceUnavailable, "text/plain",
+			"no healthy upstream")),
+		"it hangs": everything(fakeapi.Hang),
 		"it has no storage": withoutStorage(answer(http.StatusInternalServerError, "application/json",
 			internalError)),
 		"html": everything(answer(http.StatusOK, "text/html", "<html>")),

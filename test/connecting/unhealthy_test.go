@@ -104,7 +104,8 @@ func TestHazardServerWithoutStorageIsDead(t *testing.T) {
 					require.Equal(t, clustercache.PhaseReady, s.Phase)
 					require.NoError(t, s.LastError)
 					require.Equal(t, 1, s.Connects)
-					require.Equal(t, []clustercache.Phase{clustercache.PhaseDegraded, clustercache.PhaseReady}, phases())
+					require.Equal(t, []clustercache.Phase{clustercache.PhaseDegraded, clustercache.PhaseReady},
+						phases())
 				})
 			})
 		}
