@@ -226,8 +226,9 @@ func (d *declared) joined(owner Owner, needs []need, added []WatchKey) {
 	for _, n := range needs {
 		c := d.back(owner, n)
 		if c.named {
-			d.cc.log.Info("An owner leaves targets and comes back to them again and again: declare all that it needs in "+
-				"one call, and let each controller that declares for it set Owner.Controller", "owner", owner, "target", n)
+			d.cc.log.Info("An owner leaves targets and comes back to them again and again: declare all that it needs "+
+				"in one call, and let each controller that declares for it set Owner.Controller",
+				"owner", owner, "target", n)
 		}
 		switch {
 		case c.unchanged:

@@ -81,13 +81,11 @@ func TestHazardErrorOfAnotherClusterDecidesARequest(t *testing.T) {
 			"read of an unknown one":   {"up", readOf(cc, "nobody"), failed},
 			"wrapped":                  {"up", fmt.Errorf("copy: %w", readOf(cc, "nobody")), failed},
 			"read of a lost one":       {"up", readOf(cc, "down"), failed},
-			"both are lost": {
-				"down", errors.Join(readOf(cc, "down"), clusterError("other", gone)), failed,
-			},
+			"both are lost": {"down",
+				errors.Join(readOf(cc, "down"), clusterError("other", gone)), failed},
 			"lost, and the other unknown": {"down", errors.Join(readOf(cc, "down"), readOf(cc, "nobody")), failed},
-			"both in one": {
-				"down", fmt.Errorf("%w: %w", readOf(cc, "down"), readOf(cc, "nobody")), failed,
-			},
+			"both in one": {"down",
+				fmt.Errorf("%w: %w", readOf(cc, "down"), readOf(cc, "nobody")), failed},
 			"both in an aggregate": {"down",
 				utilerrors.NewAggregate([]error{readOf(cc, "down"), readOf(cc, "nobody")}), failed},
 			"an aggregate of an unknown one": {"up", utilerrors.NewAggregate([]error{noClient}), failed},
