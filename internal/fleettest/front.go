@@ -131,13 +131,13 @@ func (f *Front) Wrote(uid string) int {
 
 // ServeHTTP implements http.Handler.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithCancel(r.Context())
 	if f.Answer != nil {
 		if answer := f.Answer(r); answer != nil {
 			answer(w, r)
 			return
 		}
 	}
+	ctx, cancel := context.WithCancel(r.Context())
 	f.mu.Lock()
 	behind := f.Behind
 	if f.Choose != nil {
