@@ -62,7 +62,7 @@ func TestWorkGoesOnWithRenewals(t *testing.T) {
 		s.Gain(east)
 		s.SetUntil(east, time.Now().Add(10*time.Second))
 		synctest.Wait()
-		c.all = nil
+		c.forget()
 		begin := time.Now()
 		work, done, err := tn.Begin(t.Context(), east)
 		require.NoError(t, err)
@@ -168,35 +168,35 @@ func TestHazardLeaseIsRenewedTooLate(t *testing.T) {
 			},
 		} {
 			synctest.Wait()
-			c.all = nil
+			c.forget()
 			s.SetUntil(east, time.Now())
 			told()
 			time.Sleep(3 * time.Second)
-			require.Equal(t, []map[int]bool{{n: false}}, c.all)
+			require.Equal(t, []map[int]bool{{n: false}}, c.told())
 			s.SetUntil(east, time.Time{})
 			time.Sleep(time.Second)
-			require.Equal(t, []map[int]bool{{n: false}, {n: true}}, c.all)
+			require.Equal(t, []map[int]bool{{n: false}, {n: true}}, c.told())
 			require.True(t, tn.Owns(east))
 		}
 
 		// If nobody was told, nothing was left out.
-		c.all = nil
+		c.forget()
 		s.SetUntil(east, time.Now())
 		time.Sleep(time.Second)
 		s.SetUntil(east, time.Time{})
 		time.Sleep(time.Minute)
-		require.Empty(t, c.all)
+		require.Empty(t, c.told())
 
 		// A loss ends the look, and the next gain tells.
 		s.SetUntil(east, time.Now())
 		require.False(t, tn.Owns(east))
 		s.Lose(east)
 		synctest.Wait()
-		c.all = nil
+		c.forget()
 		time.Sleep(time.Minute)
-		require.Empty(t, c.all)
+		require.Empty(t, c.told())
 		s.Gain(east)
 		synctest.Wait()
-		require.Equal(t, []map[int]bool{{n: true}}, c.all)
+		require.Equal(t, []map[int]bool{{n: true}}, c.told())
 	})
 }

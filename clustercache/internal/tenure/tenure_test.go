@@ -29,9 +29,8 @@ var east, west = client.ObjectKey{Name: "east"}, client.ObjectKey{Name: "west"}
 
 // changes collects what Changed is called with.
 type changes struct {
-	all []map[int]bool
-
-	mu   sync.Mutex
+	mu   sync.Mutex // protects the fields below
+	all  []map[int]bool
 	left map[int]bool // slots whose caches are not filled
 }
 
@@ -52,7 +51,26 @@ func (c *changes) unfilled(slots map[int]bool) map[int]bool {
 	return out
 }
 
-func (c *changes) add(slots map[int]bool) { c.all = append(c.all, maps.Clone(slots)) }
+func (c *changes) add(slots map[int]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, maps.Clone(slots))
+}
+
+// told returns all calls since the last forget.
+func (c *changes) told() []map[int]bool {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
+}
+
+func (c *changes) forget() {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = nil
+}
 
 // run runs a Tenure until the test ends.
 func run(t *testing.T) (*tenure.Tenure, *clustercachetest.Sharding, *changes) {
@@ -222,7 +240,7 @@ func TestEveryGainIsReported(t *testing.T) {
 		s.Lose(east)
 		synctest.Wait()
 		n := s.Slot(east)
-		require.Equal(t, []map[int]bool{{n: false}, {n: true}, {n: false}}, c.all)
+		require.Equal(t, []map[int]bool{{n: false}, {n: true}, {n: false}}, c.told())
 	})
 }
 
