@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // TestHazardOutageIsLoggedByEachInformer: a hundred informers of several kinds
@@ -73,7 +74,7 @@ func TestHazardOutageIsLoggedByEachInformer(t *testing.T) {
 						require.NoError(t, w.WaitForSync(t.Context()))
 					}
 				}
-				for range 3 {
+				for range repeat.Times(3) {
 					time.Sleep(time.Hour)
 					before := len(book.Lines)
 					outage.begin(a)
