@@ -76,11 +76,13 @@ func TestHazardOutageIsLoggedByEachInformer(t *testing.T) {
 				}
 				for range repeat.Times(3) {
 					time.Sleep(time.Hour)
+					synctest.Wait()
 					before := len(book.Lines)
 					outage.begin(a)
 					time.Sleep(outage.lasts)
 					outage.end(a)
 					time.Sleep(2 * time.Minute)
+					synctest.Wait()
 					require.LessOrEqual(t, len(book.Lines)-before, 10, book.Lines[before:])
 					require.LessOrEqual(t, book.Count("Informer interrupted"), 12, book.Lines)
 				}
@@ -108,6 +110,7 @@ func TestInformersOwnFaultIsLoggedBesideTheOutage(t *testing.T) {
 			func(r *http.Request) bool { return r.URL.Path == fleettest.PathOf("Secret") })
 		a.Cut()
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		require.Error(t, secrets.Status().LastError)
 		require.NotZero(t, book.Count("Informer interrupted", "list fleet/a secrets.v1", "an error on the server"),
 			book.Lines)

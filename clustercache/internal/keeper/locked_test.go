@@ -125,6 +125,7 @@ func TestProcessThatEndsBeforeItHasTheStoreWritesNothing(t *testing.T) {
 		p := start(t, filled(5), disk, nil)
 		p.synced()
 		time.Sleep(round)
+		synctest.Wait()
 		disk.mu.Lock()
 		disk.fail = nil
 		disk.mu.Unlock()
