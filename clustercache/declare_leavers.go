@@ -80,7 +80,7 @@ func (d *declared) concerned(needs ...need) (owners []Owner) {
 	d.mu.Lock()
 	for i, n := range needs {
 		if s := d.mu.states[n]; s != nil {
-			s.changing++ // until the owners are known, nobody who comes back relies on changed
+			s.changing++ // until the owners are known, no owner that comes back relies on changed
 			states[i] = s
 		}
 	}
@@ -123,7 +123,7 @@ func (d *declared) leave(owner Owner) (left func(needs []need)) {
 }
 
 func (d *declared) left(owner Owner, call *leaving, needs []need) {
-	called := d.events.Any() && len(needs) > 0 // or nobody is called anyway
+	called := d.events.Any() && len(needs) > 0 // or no owner is called anyway
 	d.mu.Lock()
 	rest := slices.DeleteFunc(d.mu.leaving[owner], func(l *leaving) bool { return l == call })
 	if d.mu.leaving[owner] = rest; len(rest) == 0 {

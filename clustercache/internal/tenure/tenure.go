@@ -199,7 +199,7 @@ func (t *Tenure) permitted(cluster client.ObjectKey) bool {
 	return true
 }
 
-// lapse notes that somebody is told that the slot of a cluster is not owned,
+// lapse notes that a caller learns that the slot of a cluster is not owned,
 // while the events say that it is. Either its loss is about to be delivered, or
 // Run finds it owned again.
 func (t *Tenure) lapse(n int, cluster client.ObjectKey) {

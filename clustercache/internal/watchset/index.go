@@ -41,7 +41,7 @@ func newIndex() *index {
 	return x
 }
 
-// nothing is the kind that nobody wants.
+// nothing is a kind without wants.
 var nothing = &kind{}
 
 // of returns the wants of a kind.

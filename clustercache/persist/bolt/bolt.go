@@ -116,7 +116,7 @@ type Store struct {
 	options Options
 	db      atomic.Pointer[bbolt.DB]
 
-	opening sync.Mutex // nobody waits for it but Close
+	opening sync.Mutex // only Close waits for it
 	closed  bool       // protected by opening
 }
 
