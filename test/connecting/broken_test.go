@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -105,7 +106,7 @@ func TestFailuresCountAttemptsThatNeverReachedTheServer(t *testing.T) {
 // probe, however many clusters and streams there are, and a burst of broken
 // ones causes one in each cluster.
 func TestHazardStreamsThatEndCauseProbes(t *testing.T) {
-	for _, size := range []struct{ clusters, watches int }{{1000, 1}, {20, 20}} {
+	for _, size := range []struct{ clusters, watches int }{{repeat.Times(1000), 1}, {repeat.Times(20), 20}} {
 		t.Run(fmt.Sprintf("%d clusters, %d watches each", size.clusters, size.watches), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { streamsEnd(t, size.clusters, size.watches) })
 		})
