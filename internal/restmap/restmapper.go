@@ -4,6 +4,7 @@
 package restmap
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -87,17 +88,44 @@ func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*me
 	}})
 	mappings := make([]*meta.RESTMapping, 0, len(found))
 	for _, mapping := range found {
-		scope := meta.RESTScopeRoot
-		if mapping.Namespaced {
-			scope = meta.RESTScopeNamespace
-		}
-		mappings = append(mappings, &meta.RESTMapping{
-			Resource: mapping.Resource, GroupVersionKind: mapping.GroupVersionKind(), Scope: scope,
-		})
+		mappings = append(mappings, mapping.rest())
 	}
 
 	return mappings, err
 }
+
+func (m Mapping) rest() *meta.RESTMapping {
+	scope := meta.RESTScopeRoot
+	if m.Namespaced {
+		scope = meta.RESTScopeNamespace
+	}
+	return &meta.RESTMapping{Resource: m.Resource, GroupVersionKind: m.GroupVersionKind(), Scope: scope}
+}
+
+// cachedMapper is a restMapper that maps kinds without I/O.
+type cachedMapper struct{ restMapper }
+
+// CachedRESTMapper returns a meta.RESTMapper whose RESTMapping does no I/O: it
+// returns a *NotCachedError for a kind that is not known yet. The client of
+// controller-runtime calls it while it holds a lock that all calls need, and
+// without their contexts.
+func (m *Mapper) CachedRESTMapper() meta.RESTMapper { return cachedMapper{restMapper{m}} }
+
+// RESTMapping implements meta.RESTMapper.
+func (c cachedMapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	gvk := gk.WithVersion(cmp.Or(versions...))
+	mapping, ok := c.m.Cached(gvk)
+	if !ok {
+		return nil, &NotCachedError{GVK: gvk}
+	}
+	return mapping.rest(), nil
+}
+
+// NotCachedError indicates that Mapper.ResourceFor has to be called first.
+type NotCachedError struct{ GVK schema.GroupVersionKind }
+
+// Error implements error.
+func (e *NotCachedError) Error() string { return "not discovered yet: " + e.GVK.String() }
 
 // ResourceSingularizer implements meta.RESTMapper. The singular of an unknown
 // resource is the resource itself.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -190,18 +191,10 @@ func (l *bounded) RESTMapper() meta.RESTMapper { return l.from.config.Mapper.RES
 
 // GroupVersionKindFor implements client.Client.
 func (l *bounded) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error) {
-	inner, err := l.from.current()
-	if err != nil {
-		return schema.GroupVersionKind{}, err
-	}
-	return inner.GroupVersionKindFor(obj)
+	return apiutil.GVKForObject(obj, l.Scheme())
 }
 
 // IsObjectNamespaced implements client.Client.
 func (l *bounded) IsObjectNamespaced(obj runtime.Object) (bool, error) {
-	inner, err := l.from.current()
-	if err != nil {
-		return false, err
-	}
-	return inner.IsObjectNamespaced(obj)
+	return apiutil.IsObjectNamespaced(obj, l.Scheme(), l.RESTMapper())
 }

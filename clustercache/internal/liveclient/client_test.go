@@ -7,15 +7,18 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	internalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -169,5 +172,81 @@ func TestHazardScopeOfAKindThatIsNotWatchedChanges(t *testing.T) {
 				require.Equal(t, 1, *rediscovered)
 			})
 		}
+	}
+}
+
+// TestHazardDiscoveryHoldsOtherCalls: the client of controller-runtime looks up
+// a kind under a lock that all calls need, and without their contexts. While the
+// discovery of one kind hangs, calls about known kinds go on, and the call ends
+// with its context.
+func TestHazardDiscoveryHoldsOtherCalls(t *testing.T) {
+	server := fakeapi.New(fakeapi.Options{}).Transport()
+	asked, hangs := make(chan error, 10), atomic.Bool{}
+	c, _ := newClient(t, roundTripper(func(req *http.Request) (*http.Response, error) {
+		if hangs.Load() && (req.URL.Path == "/api" || req.URL.Path == "/apis") {
+			asked <- nil
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}
+		return server.RoundTrip(req)
+	}))
+	one := configMap("one")
+	require.NoError(t, c.Create(t.Context(), one))
+	hangs.Store(true)
+
+	widget := &unstructured.Unstructured{}
+	widget.SetAPIVersion("example.com/v1")
+	widget.SetKind("Widget")
+	widget.SetNamespace("default")
+	widget.SetName("one")
+	widgets := &unstructured.UnstructuredList{}
+	widgets.SetAPIVersion("example.com/v1")
+	widgets.SetKind("WidgetList")
+	typed := &internalv1alpha1.StorageVersion{ObjectMeta: one.ObjectMeta}
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(widget.GroupVersionKind())
+	for name, call := range map[string]func(ctx context.Context) error{
+		"get":          func(ctx context.Context) error { return c.Get(ctx, client.ObjectKeyFromObject(widget), widget) },
+		"get typed":    func(ctx context.Context) error { return c.Get(ctx, client.ObjectKeyFromObject(typed), typed) },
+		"get metadata": func(ctx context.Context) error { return c.Get(ctx, client.ObjectKeyFromObject(widget), metadata) },
+		"list":         func(ctx context.Context) error { return c.List(ctx, widgets) },
+		"create":       func(ctx context.Context) error { return c.Create(ctx, widget.DeepCopy()) },
+		"update":       func(ctx context.Context) error { return c.Update(ctx, widget.DeepCopy()) },
+		"delete":       func(ctx context.Context) error { return c.Delete(ctx, widget.DeepCopy()) },
+		"delete all":   func(ctx context.Context) error { return c.DeleteAllOf(ctx, widget.DeepCopy()) },
+		"status":       func(ctx context.Context) error { return c.Status().Update(ctx, widget.DeepCopy()) },
+		"apply": func(ctx context.Context) error {
+			return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(widget.DeepCopy()))
+		},
+		"patch": func(ctx context.Context) error {
+			return c.Patch(ctx, widget.DeepCopy(), client.RawPatch(types.MergePatchType, []byte("{}")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- call(ctx) }()
+			require.NoError(t, within(t, asked))
+			read := make(chan error, 1)
+			go func() { read <- c.Get(t.Context(), client.ObjectKeyFromObject(one), &corev1.ConfigMap{}) }()
+			require.NoError(t, within(t, read))
+			cancel()
+			require.ErrorIs(t, within(t, ended), context.Canceled)
+			for len(asked) > 0 {
+				<-asked
+			}
+		})
+	}
+}
+
+func within(t *testing.T, ended chan error) error {
+	t.Helper()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "it waits for the discovery")
+		return nil
 	}
 }

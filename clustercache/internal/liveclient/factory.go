@@ -107,7 +107,7 @@ func (f *Factory) current() (client.Client, error) {
 			CheckRedirect: f.config.CheckRedirect,
 		},
 		Scheme: f.config.Scheme,
-		Mapper: f.config.Mapper.RESTMapper(),
+		Mapper: f.config.Mapper.CachedRESTMapper(),
 	})
 	if err != nil {
 		return nil, err

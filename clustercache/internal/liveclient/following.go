@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
+	"github.com/fleetcache/fleetcache/internal/restmap"
 )
 
 // follow makes a call with a client that is up to date with discovery. A call
@@ -20,18 +21,31 @@ import (
 // repeated once if discovery has changed.
 func (f *Factory) follow(ctx context.Context, call func(context.Context, client.Client) error) error {
 	known := f.config.Mapper.Changes()
-	inner, err := f.current()
-	if err != nil {
-		return err
-	}
-	err = call(ctx, inner)
+	err := f.discovered(ctx, call)
 	if err == nil || !elsewhere(err) || !f.askAgain(ctx, known) {
 		return err
 	}
-	if inner, again := f.current(); again == nil {
-		return call(ctx, inner)
+	return f.discovered(ctx, call)
+}
+
+// discovered makes a call, once the kinds that it is about are known. The
+// discovery is this call's own, which it waits for no longer than ctx lasts,
+// and no other call waits for it.
+func (f *Factory) discovered(ctx context.Context, call func(context.Context, client.Client) error) error {
+	for {
+		inner, err := f.current()
+		if err != nil {
+			return err
+		}
+		err = call(ctx, inner)
+		unknown, ok := errors.AsType[*restmap.NotCachedError](err)
+		if !ok {
+			return err
+		}
+		if _, err := f.config.Mapper.ResourceFor(ctx, unknown.GVK); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // elsewhere reports whether a server may have refused a path and not an object:
