@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -28,19 +30,17 @@ import (
 )
 
 // Builder builds a controller that reconciles objects of all clusters, by
-// methods with the names of those of controller-runtime's builder. A reconciler
-// that was written for one cluster needs no change:
+// methods and options with the names of those of controller-runtime's builder.
+// A reconciler that was written for one cluster needs no change:
 //
 //	err := controller.NewControllerManagedBy(mgr, cc).
 //		For(&corev1.Namespace{}).
 //		Owns(&networkingv1.NetworkPolicy{}).
 //		Complete(func(c client.Client) reconcile.Reconciler { return &reconciler{client: c} })
 //
-// Predicates are arguments, without builder.WithPredicates. To receive only
-// metadata, name the kind by [clustercache.Kind]. A log constructor is one of
-// the options; a field index is one of the ClusterCache
-// ([clustercache.Options].Indexes). docs/migrating.md has a table of the
-// differences.
+// A log constructor is one of the options; a field index is one of the
+// ClusterCache ([clustercache.Options].Indexes). docs/migrating.md has a table
+// of all options of controller-runtime.
 //
 // It is made of [ObjectSource] and [ClusterSource]; use those where a Builder
 // does not suffice.
@@ -58,15 +58,28 @@ type Builder struct {
 	options  runtimecontroller.TypedOptions[Request]
 }
 
-// builderInput is a watched kind, and the mapping of its objects to requests.
+// builderInput is a watched kind, and what its objects lead to: the requests of
+// a mapping or of a handler, or those of its owners if it has neither.
 type builderInput struct {
 	method     string // of the Builder
 	object     client.Object
-	mapping    ObjectMapFunc[Request] // unused if owned
-	owned      bool                   // by the reconciled kind
+	mapping    ObjectMapFunc[Request]
+	handler    handler.TypedEventHandler[client.Object, Request]
 	predicates []predicate.Predicate
-	metadata   bool // the mapping reads only metadata
+	selections [][]client.ListOption // empty: all objects
+
+	onlyMetadata bool // for predicates and handlers
+	everyOwner   bool // not only the controller
+	nilOption    bool
 }
+
+// The methods that watch a kind.
+const (
+	methodFor            = "For"
+	methodOwns           = "Owns"
+	methodWatches        = "Watches"
+	methodWatchesHandler = "WatchesHandler"
+)
 
 // NewControllerManagedBy returns a Builder for a controller that mgr runs over
 // the clusters of cc.
@@ -83,47 +96,55 @@ func (b *Builder) Named(name string) *Builder {
 
 // For sets the kind to reconcile, and watches it in every cluster. It can be
 // called once.
-func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *Builder {
+func (b *Builder) For(object client.Object, options ...WatchOption) *Builder {
 	b.forTwice = b.forTwice || b.object != nil // Build reports it
 	b.object = object
-	b.inputs = append(b.inputs, builderInput{
-		method:     "For",
-		object:     object,
-		mapping:    EnqueueObject,
-		predicates: predicates,
-		metadata:   true,
-	})
-	return b
+	return b.watch(builderInput{method: methodFor, object: object, mapping: EnqueueObject}, options)
 }
 
 // Owns watches a kind whose objects the reconciler creates, and reconciles
 // their controller when they change: the owner in the same cluster, of the kind
-// given to For, that their owner references mark as the controller.
-func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) *Builder {
-	b.inputs = append(b.inputs, builderInput{
-		method:     "Owns",
-		object:     object,
-		owned:      true,
-		predicates: predicates,
-		metadata:   true,
-	})
-	return b
+// given to For, that their owner references mark as the controller; with
+// [MatchEveryOwner], every owner of that kind.
+func (b *Builder) Owns(object client.Object, options ...WatchOption) *Builder {
+	return b.watch(builderInput{method: methodOwns, object: object}, options)
 }
 
 // Watches watches another kind, and reconciles the requests that mapping
 // returns; those without a kind are for the kind given to For. Mapping and
 // predicates receive objects in the representation in which the kind is named:
-// typed objects for a typed one, see [clustercache.AsGiven]. For a
-// handler.MapFunc, see [EnqueueFromMapFunc].
-func (b *Builder) Watches(
-	object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate,
+// typed objects for a typed one, see [clustercache.AsGiven].
+func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], options ...WatchOption) *Builder {
+	return b.watch(builderInput{method: methodWatches, object: object, mapping: mapping}, options)
+}
+
+// WatchesHandler watches another kind, and has an event handler add requests to
+// the queue; those without a kind are for the kind given to For. It takes a
+// handler that was written for one cluster by [PerClusterHandler], and any of
+// this package's requests, to which [ClusterFromContext] tells the cluster.
+//
+// The handler receives the events that one of controller-runtime receives, with
+// objects in the representation in which the kind is named. While it is busy,
+// the events of an object are merged: several updates are one, and an update
+// that is followed by the deletion is delivered right before it. The objects of
+// a cluster that this replica gains are delivered as in an initial list, and
+// those of a cluster that is removed as deleted in an unknown state. One
+// goroutine at a time calls it. A panic is logged, and loses only the event.
+func (b *Builder) WatchesHandler(
+	object client.Object, h handler.TypedEventHandler[client.Object, Request], options ...WatchOption,
 ) *Builder {
-	b.inputs = append(b.inputs, builderInput{
-		method:     "Watches",
-		object:     object,
-		mapping:    mapping,
-		predicates: predicates,
-	})
+	return b.watch(builderInput{method: methodWatchesHandler, object: object, handler: h}, options)
+}
+
+func (b *Builder) watch(in builderInput, options []WatchOption) *Builder {
+	for _, o := range options {
+		if o == nil {
+			in.nilOption = true // Build reports it
+			continue
+		}
+		o.applyTo(&in)
+	}
+	b.inputs = append(b.inputs, in)
 	return b
 }
 
@@ -164,6 +185,8 @@ func (b *Builder) InClustersMatching(selector labels.Selector) *Builder {
 // clusters; it defaults to the manager's for the kind given to For
 // (GroupKindConcurrency), and then to the manager's for all. Without a
 // LogConstructor, log lines name the controller, the cluster and the object.
+// The workers start at once, so that a CacheSyncTimeout is refused, unless a
+// source that WatchesRawSource adds makes them wait, such as a source.Kind.
 // With the ClusterCache's Options.Sharding, NeedLeaderElection defaults to
 // false: each replica reconciles its share.
 func (b *Builder) WithOptions(options runtimecontroller.TypedOptions[Request]) *Builder {
@@ -172,8 +195,8 @@ func (b *Builder) WithOptions(options runtimecontroller.TypedOptions[Request]) *
 }
 
 // Complete builds the controller. reconciler makes the reconciler of a cluster
-// from the cluster's client, as described at [PerCluster]. Complete does no
-// I/O.
+// from the cluster's client, as described at [PerCluster]; [ClusterOf] returns
+// the cluster. Complete does no I/O.
 func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) error {
 	values := func(r Request) []any { return []any{"cluster", clustername.Of(r.Cluster)} }
 	if b.options.LogConstructor == nil { // the constructor set by Build names the cluster already
@@ -210,25 +233,17 @@ func (b *Builder) Build(
 		return nil, fmt.Errorf("build controller %s: %w", name,
 			&clustercache.OptionError{Field: "filter", Err: errRequired})
 	}
+	if b.options.CacheSyncTimeout != 0 && !slices.ContainsFunc(b.sources, syncs) {
+		return nil, fmt.Errorf("build controller %s: %w", name,
+			&clustercache.OptionError{Field: "CacheSyncTimeout", Err: errNothingToSync})
+	}
 	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(b.withDefaults(name, gvk))
 	for _, input := range b.inputs {
-		mapping, err := b.mappingOf(input, gvk)
+		s, err := b.sourceOf(input, gvk)
 		if err != nil {
 			return nil, fmt.Errorf("build controller %s: %w", name, err)
 		}
-		selection := clustercache.ObjectSelection{
-			Kinds:           []client.Object{input.object},
-			Clusters:        b.clusters,
-			ClusterSelector: b.selector,
-			Watch:           true,
-			Predicates:      slices.Concat(b.filters, input.predicates),
-			Representation:  clustercache.AsGiven,
-		}
-		options := ObjectSourceOptions{}
-		if input.metadata {
-			options.Representation = clustercache.Packed // for the mapping, which then needs no decoding
-		}
-		stock.WatchesRawSource(ObjectSource(b.cc, selection, mapping, options))
+		stock.WatchesRawSource(s)
 	}
 
 	for _, s := range b.sources {
@@ -240,22 +255,95 @@ func (b *Builder) Build(
 
 func isNil(p predicate.Predicate) bool { return p == nil }
 
-// mappingOf returns the mapping of an input to requests, or an error that names
-// what is wrong with the input. gvk is the kind given to For.
-func (b *Builder) mappingOf(input builderInput, gvk schema.GroupVersionKind) (ObjectMapFunc[Request], error) {
-	switch {
-	case slices.ContainsFunc(input.predicates, isNil):
-		return nil, &clustercache.OptionError{Field: "predicate", Err: errRequired}
-	case input.owned && b.object == nil:
-		return nil, errors.New("Owns needs For")
-	case input.owned:
-		return controllerOf(b.cc, gvk), nil
-	case input.mapping == nil:
-		return nil, &clustercache.OptionError{Field: "mapping", Err: errRequired}
-	case b.object != nil && !input.metadata: // EnqueueObject sets the kind
-		return ofKind(gvk, input.mapping), nil
+// syncs reports whether a source makes the controller wait for it.
+func syncs(s source.TypedSource[Request]) bool {
+	_, ok := s.(source.TypedSyncingSource[Request])
+	return ok
+}
+
+// sourceOf returns the source of an input, or an error that names what is wrong
+// with the input. gvk is the kind given to For.
+func (b *Builder) sourceOf(in builderInput, gvk schema.GroupVersionKind) (source.TypedSource[Request], error) {
+	if in.onlyMetadata {
+		own, err := apiutil.GVKForObject(in.object, b.cc.Options().Scheme)
+		if err != nil {
+			return nil, &clustercache.OptionError{Field: in.method, Err: err}
+		}
+		in.object = clustercache.Kind(own)
 	}
-	return input.mapping, nil
+	if err := b.checkInput(in); err != nil {
+		return nil, err
+	}
+	selection := clustercache.ObjectSelection{
+		Clusters:        b.clusters,
+		ClusterSelector: b.selector,
+		Watch:           true,
+		Predicates:      slices.Concat(b.filters, in.predicates),
+		Representation:  clustercache.AsGiven,
+	}
+	for _, options := range in.selections {
+		selection.Selections = append(selection.Selections,
+			clustercache.Selection{Kind: in.object, Options: options})
+	}
+	if len(in.selections) == 0 {
+		selection.Kinds = []client.Object{in.object}
+	}
+	if _, err := b.cc.ObjectEvents(context.Background(), selection); err != nil { // it only checks the selection
+		if invalid, ok := errors.AsType[*clustercache.OptionError](err); ok {
+			err = invalid.Err // of a field that is not the user's
+		}
+		return nil, &clustercache.OptionError{Field: in.method, Err: err}
+	}
+
+	packed := ObjectSourceOptions{Representation: clustercache.Packed} // which needs no decoding
+	switch in.method {
+	case methodFor:
+		return ObjectSource(b.cc, selection, in.mapping, packed), nil
+	case methodOwns:
+		return ObjectSource(b.cc, selection, ownersOf(b.cc, gvk, !in.everyOwner), packed), nil
+	case methodWatchesHandler:
+		return &handlerSource{cc: b.cc, selection: selection, handler: in.handler, kind: gvk}, nil
+	}
+	if b.object != nil {
+		in.mapping = requestsOfKind(gvk, in.mapping)
+	}
+	return ObjectSource(b.cc, selection, in.mapping), nil
+}
+
+// checkInput returns an error that names what is wrong with an input, whose
+// kind is known.
+func (b *Builder) checkInput(in builderInput) error {
+	switch {
+	case in.nilOption:
+		return &clustercache.OptionError{Field: "option of " + in.method, Err: errRequired}
+	case in.everyOwner && in.method != methodOwns:
+		return &clustercache.OptionError{Field: in.method, Err: errNotOwns}
+	case slices.ContainsFunc(in.predicates, isNil):
+		return &clustercache.OptionError{Field: "predicate", Err: errRequired}
+	case in.method == methodOwns && b.object == nil:
+		return errors.New("Owns needs For")
+	case in.method == methodWatches && in.mapping == nil:
+		return &clustercache.OptionError{Field: "mapping", Err: errRequired}
+	case in.method == methodWatchesHandler && in.handler == nil:
+		return &clustercache.OptionError{Field: "handler", Err: errRequired}
+	}
+	for _, p := range in.predicates {
+		if err := fits("predicate", in.method, in.object, p); err != nil {
+			return err
+		}
+	}
+	return fits("handler", in.method, in.object, in.handler)
+}
+
+// requestsOfKind is mapping, with a kind in the requests that have none.
+func requestsOfKind(gvk schema.GroupVersionKind, mapping ObjectMapFunc[Request]) ObjectMapFunc[Request] {
+	return func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []Request {
+		requests := slices.Clone(mapping(ctx, cluster, obj)) // it may keep its own
+		for i, r := range requests {
+			requests[i] = ofKind(gvk)(r)
+		}
+		return requests
+	}
 }
 
 // checkInputs returns the kind given to For, if any, and an error that names
@@ -281,8 +369,11 @@ func (b *Builder) checkInputs() (reconciled schema.GroupVersionKind, err error) 
 }
 
 var (
-	errForTwice     = errors.New("For can be called once")
-	errKindRequired = errors.New("an object that names the kind is required")
+	errForTwice      = errors.New("For can be called once")
+	errKindRequired  = errors.New("an object that names the kind is required")
+	errNotOwns       = errors.New("MatchEveryOwner is an option of Owns")
+	errNothingToSync = errors.New("no source makes the controller wait: " +
+		"clusters connect and sync one by one while it runs, and a read of one that has not says so")
 )
 
 // check returns an error that names what was not given.

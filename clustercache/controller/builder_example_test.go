@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -69,6 +70,21 @@ func ExampleBuilder_Build() {
 	_ = setup // in main
 }
 
+// An event handler that was written for one cluster works in all of them: it is
+// made from the client of the event's cluster.
+func ExamplePerClusterHandler() {
+	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
+		return controller.NewControllerManagedBy(mgr, cc).
+			For(&corev1.Namespace{}).
+			WatchesHandler(&corev1.Secret{}, controller.PerClusterHandler(cc,
+				func(c client.Client) handler.EventHandler {
+					return handler.EnqueueRequestsFromMapFunc((&stockReconciler{c}).namespaceOf)
+				}), controller.OnlyMetadata, controller.Selecting(client.HasLabels{"example.com/copied"})).
+			Complete(func(c client.Client) reconcile.Reconciler { return &stockReconciler{c} })
+	}
+	_ = setup // in main
+}
+
 // stockReconciler knows nothing of clusters.
 type stockReconciler struct{ client client.Client }
 
@@ -80,4 +96,8 @@ func (r *stockReconciler) Reconcile(ctx context.Context, request reconcile.Reque
 	}
 	fmt.Println(namespace.Name)
 	return reconcile.Result{}, nil
+}
+
+func (*stockReconciler) namespaceOf(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -104,6 +105,10 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 		var fail error
 		r := fleetcontroller.PerCluster(cc, func(c client.Client) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+				of, known := fleetcontroller.ClusterOf(c)
+				in, _ := fleetcontroller.ClusterFromContext(ctx)
+				require.True(t, known)
+				require.Equal(t, in, of)
 				told = append(told, reconciled{c, request})
 				if fail != nil {
 					return reconcile.Result{}, fail
@@ -170,7 +175,9 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 						ObjectKey: client.ObjectKey{Namespace: "default", Name: "mapped-" + obj.GetName()},
 					},
 				}
-			}, predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == "two" })).
+			}, fleetcontroller.WithPredicates(predicate.NewPredicateFuncs(func(obj client.Object) bool {
+				return obj.GetName() == "two"
+			}))).
 			InClusters(func(cluster client.ObjectKey) bool { return cluster != fleettest.Key("out") }).
 			WithOptions(controller.TypedOptions[fleetcontroller.Request]{MaxConcurrentReconciles: 1}).
 			Complete(func(c client.Client) reconcile.Reconciler {
@@ -270,15 +277,66 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 			fleetcontroller.EnqueueObject),
 		"option mapping": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).
 			Watches(&corev1.Node{}, nil),
-		"option predicate": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}, nil),
-		"option filter":    fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).WithEventFilter(nil),
-		"Owns needs For":   fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
-		"called once":      fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
+		"option handler": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).
+			WatchesHandler(&corev1.Node{}, nil),
+		"option filter":  fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).WithEventFilter(nil),
+		"Owns needs For": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
+		"called once":    fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
 		"no kind": fleetcontroller.NewControllerManagedBy(mgr, cc).
 			For(clustercache.Kind(schema.GroupVersionKind{})),
+		"option CacheSyncTimeout: no source": fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).
+			WithOptions(controller.TypedOptions[fleetcontroller.Request]{CacheSyncTimeout: time.Minute}),
 		"no watches config": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x"),
 	} {
 		require.ErrorContains(t, b.Complete(nothing), text)
+	}
+}
+
+// syncing is a source that syncs after some time.
+type syncing time.Duration
+
+func (syncing) Start(context.Context, workqueue.TypedRateLimitingInterface[fleetcontroller.Request]) error {
+	return nil
+}
+
+func (s syncing) WaitForSync(ctx context.Context) error {
+	select {
+	case <-time.After(time.Duration(s)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestCacheSyncTimeoutBoundsTheSourcesThatSync: those of the hub, which others
+// have made. It says nothing of the clusters.
+func TestCacheSyncTimeoutBoundsTheSourcesThatSync(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes time.Duration
+		says  string
+	}{"in time": {time.Second, ""}, "too late": {time.Hour, "failed to wait for"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory()
+				api.Die()
+				d.Set(fleettest.Key("a"), api.Config())
+				o := fleettest.Silent(d)
+				o.Discover = true
+				cc, mgr := fleettest.Start(t, o), fleettest.NewManager()
+				require.NoError(t, fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).
+					WatchesRawSource(syncing(tc.takes)).
+					WithOptions(controller.TypedOptions[fleetcontroller.Request]{CacheSyncTimeout: time.Minute}).
+					Complete(func(client.Client) reconcile.Reconciler { return nil }))
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				err := mgr.Added[0].Start(ctx)
+				if tc.says == "" {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, tc.says)
+			})
+		})
 	}
 }
 

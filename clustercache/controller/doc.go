@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controller has what controllers of many clusters are made of: a
-// [Builder] with methods like those of controller-runtime's, sources of events of
-// objects and clusters, the functions that map them to requests, and
-// [PerCluster], which lets a reconciler of one cluster work in all.
+// [Builder] with methods and options like those of controller-runtime's, sources
+// of events of objects and clusters, the functions that map them to requests,
+// and [PerCluster] and [PerClusterHandler], which let a reconciler and an event
+// handler of one cluster work in all.
 //
 //	ClusterCache.Subscribe   .SubscribeClusters   .SubscribeOwners
 //	       | ObjectEvent         | ClusterEvent      | OwnerEvent

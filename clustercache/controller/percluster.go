@@ -32,7 +32,8 @@ import (
 // other errors, which would delay requests after the cluster is connected
 // again. That another cluster is unknown or not connected is an error like any
 // other: controller-runtime counts it, logs it and tries again. The logger in
-// the context names the cluster, and [ClusterFromContext] returns it.
+// the context names the cluster, and [ClusterFromContext] returns it, as
+// [ClusterOf] does for the client.
 func PerCluster(
 	cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler,
 ) reconcile.TypedReconciler[Request] {
@@ -87,11 +88,37 @@ type clusterKey struct{}
 
 // ClusterFromContext returns the cluster of the request that a reconciler of
 // [PerCluster], or of [Builder].Complete, was called for, or of the object that
-// a function of [EnqueueFromMapFunc] was called for, and false in any other
+// a handler of [Builder].WatchesHandler was called for, and false in any other
 // context.
 func ClusterFromContext(ctx context.Context) (client.ObjectKey, bool) {
 	cluster, ok := ctx.Value(clusterKey{}).(client.ObjectKey)
 	return cluster, ok
+}
+
+// clusterClient is the client of a cluster that a factory of this package gets.
+type clusterClient struct {
+	client.Client
+
+	cluster client.ObjectKey
+}
+
+func (c clusterClient) ofCluster() client.ObjectKey { return c.cluster }
+
+// ClusterOf returns the cluster of a client that [PerCluster],
+// [Builder].Complete or [PerClusterHandler] has given to a function, and false
+// for any other client. So the function can give each reconciler what belongs
+// to its cluster, and a function that needs only the client stays as it is:
+//
+//	Complete(func(c client.Client) reconcile.Reconciler {
+//		cluster, _ := controller.ClusterOf(c)
+//		return &reconciler{client: c, recorder: recorder.For(cluster)}
+//	})
+func ClusterOf(c client.Client) (client.ObjectKey, bool) {
+	named, ok := c.(interface{ ofCluster() client.ObjectKey })
+	if !ok {
+		return client.ObjectKey{}, false
+	}
+	return named.ofCluster(), true
 }
 
 // perCluster is PerCluster with the logger's values for a request.
@@ -106,6 +133,7 @@ func perCluster(
 		if err == nil {
 			ctx = context.WithValue(ctx, clusterKey{}, r.Cluster)
 			ctx = ctrllog.IntoContext(ctx, ctrllog.FromContext(ctx).WithValues(values(r)...))
+			c = clusterClient{c, r.Cluster}
 			result, err = reconciler(c).Reconcile(ctx, reconcile.Request{NamespacedName: r.ObjectKey})
 		}
 		unknown := says(err, r.Cluster, clustercache.ErrUnknownCluster)

@@ -111,6 +111,17 @@ func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMap
 	}
 }
 
+// ofKind returns a function that gives requests that have no kind one: what is
+// requested by name alone is then the same request as that of the object.
+func ofKind(gvk schema.GroupVersionKind) func(Request) Request {
+	return func(r Request) Request {
+		if r.GVK.Empty() {
+			r.GVK = gvk
+		}
+		return r
+	}
+}
+
 // EnqueueClusterOf is an [ObjectMapFunc] for controllers that reconcile one
 // object of the hub per cluster, with the cluster's name: every event in a
 // cluster requests that object.
@@ -141,13 +152,15 @@ func EnqueueLabelled(namespaceLabel, nameLabel string) ObjectMapFunc[reconcile.R
 	}
 }
 
-// controllerOf is EnqueueOwner for a kind whose scope is not given: the
-// cluster's discovery decides whether it is namespaced. Until discovery has
-// answered, the owner is enqueued both ways; the wrong request ends when the
-// reconciler does not find its object.
-func controllerOf(cc *clustercache.ClusterCache, owner schema.GroupVersionKind) ObjectMapFunc[Request] {
-	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
-	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})
+// ownersOf is EnqueueOwner for a kind whose scope is not given: the cluster's
+// discovery decides whether it is namespaced. Until discovery has answered, the
+// owner is enqueued both ways; the wrong request ends when the reconciler does
+// not find its object.
+func ownersOf(
+	cc *clustercache.ClusterCache, owner schema.GroupVersionKind, controllerOnly bool,
+) ObjectMapFunc[Request] {
+	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: controllerOnly})
+	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: controllerOnly, ClusterScoped: true})
 	return func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []Request {
 		inNamespace, known := cc.IsNamespaced(cluster, owner)
 		switch {

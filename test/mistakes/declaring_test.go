@@ -5,6 +5,7 @@ package mistakes
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -129,6 +131,42 @@ var ofControllers = map[string]mistake{
 		says("mapping: required"),
 		building(func(b *controller.Builder) *controller.Builder {
 			return b.For(&corev1.Pod{}).Watches(&corev1.Node{}, nil)
+		}),
+	},
+	"controller that watches without a handler": {
+		says("handler: required"),
+		building(func(b *controller.Builder) *controller.Builder {
+			return b.For(&corev1.Pod{}).WatchesHandler(&corev1.Node{}, nil)
+		}),
+	},
+	"controller of an option that is nil": {
+		says("option of For: required"),
+		building(func(b *controller.Builder) *controller.Builder { return b.For(&corev1.Pod{}, nil) }),
+	},
+	"controller of a predicate for another type": {
+		says("Owns", "*v1.Node", "*v1.Secret"),
+		building(func(b *controller.Builder) *controller.Builder {
+			return b.For(&corev1.Pod{}).Owns(&corev1.Secret{},
+				controller.WithPredicates(predicate.TypedFuncs[*corev1.Node]{}))
+		}),
+	},
+	"controller that owns what it reconciles": {
+		says("For", "MatchEveryOwner is an option of Owns"),
+		building(func(b *controller.Builder) *controller.Builder {
+			return b.For(&corev1.Pod{}, controller.MatchEveryOwner)
+		}),
+	},
+	"controller of some pages": {
+		says("Watches", "Limit", "a watch has no pages"),
+		building(func(b *controller.Builder) *controller.Builder {
+			return b.Named("x").Watches(&corev1.Pod{}, controller.EnqueueObject, controller.Selecting(client.Limit(10)))
+		}),
+	},
+	"controller that waits for its caches": {
+		says("CacheSyncTimeout", "no source makes the controller wait"),
+		building(func(b *controller.Builder) *controller.Builder {
+			return b.For(&corev1.Pod{}).WithOptions(
+				runtimecontroller.TypedOptions[controller.Request]{CacheSyncTimeout: time.Minute})
 		}),
 	},
 	"controller without anything to watch": {

@@ -80,12 +80,12 @@ var functions = map[string]struct {
 	"conditions.WatchesSynced": {conditions.WatchesSynced[clustercache.WatchStatus], accepts},
 
 	"controller.ClusterFromContext":     {controller.ClusterFromContext, accepts},
+	"controller.ClusterOf":              {controller.ClusterOf, accepts},
 	"controller.ClusterSource":          {controller.ClusterSource[int], refuses},
 	"controller.DeclarerSource":         {controller.DeclarerSource[int], refuses},
 	"controller.EnqueueCluster":         {controller.EnqueueCluster, accepts},
 	"controller.EnqueueClusterOf":       {controller.EnqueueClusterOf, accepts},
 	"controller.EnqueueDeclarer":        {controller.EnqueueDeclarer, refuses},
-	"controller.EnqueueFromMapFunc":     {controller.EnqueueFromMapFunc, refuses},
 	"controller.EnqueueLabelled":        {controller.EnqueueLabelled, refuses},
 	"controller.EnqueueObject":          {controller.EnqueueObject, accepts},
 	"controller.EnqueueOwner":           {controller.EnqueueOwner, refuses},
@@ -94,7 +94,10 @@ var functions = map[string]struct {
 	"controller.NewControllerManagedBy": {controller.NewControllerManagedBy, accepts}, // Build refuses
 	"controller.ObjectSource":           {controller.ObjectSource[int], refuses},
 	"controller.PerCluster":             {controller.PerCluster, refuses},
+	"controller.PerClusterHandler":      {controller.PerClusterHandler[client.Object], refuses},
+	"controller.Selecting":              {controller.Selecting, accepts},
 	"controller.WhileOwned":             {controller.WhileOwned[int], refuses},
+	"controller.WithPredicates":         {controller.WithPredicates[client.Object], accepts},
 
 	"fleet.ByCluster": {fleet.ByCluster[*corev1.Pod], refuses},
 	"fleet.List":      {fleet.List[*corev1.Pod], refuses},

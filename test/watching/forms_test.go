@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -154,14 +155,14 @@ func run(t *testing.T, cc *clustercache.ClusterCache, s *seen, set func(*control
 func doors() map[string]door {
 	all := map[string]door{
 		"For": {predicates: true, open: func(t *testing.T, cc *clustercache.ClusterCache, f form, s *seen) {
-			run(t, cc, s, func(b *controller.Builder) { b.For(f.kind, s.predicate(f)) })
+			run(t, cc, s, func(b *controller.Builder) { b.For(f.kind, controller.WithPredicates(s.predicate(f))) })
 		}},
 		"Owns": {
 			predicates: true,
 			requests:   "owner",
 			open: func(t *testing.T, cc *clustercache.ClusterCache, f form, s *seen) {
 				run(t, cc, s, func(b *controller.Builder) {
-					b.For(&corev1.Secret{}).Owns(f.kind, s.predicate(f))
+					b.For(&corev1.Secret{}).Owns(f.kind, controller.WithPredicates(s.predicate(f)))
 				})
 			},
 		},
@@ -170,7 +171,20 @@ func doors() map[string]door {
 			maps:       true,
 			open: func(t *testing.T, cc *clustercache.ClusterCache, f form, s *seen) {
 				run(t, cc, s, func(b *controller.Builder) {
-					b.Watches(f.kind, s.mapping(f.value), s.predicate(f))
+					b.Watches(f.kind, s.mapping(f.value), controller.WithPredicates(s.predicate(f)))
+				})
+			},
+		},
+		"WatchesHandler": {
+			predicates: true,
+			maps:       true,
+			open: func(t *testing.T, cc *clustercache.ClusterCache, f form, s *seen) {
+				run(t, cc, s, func(b *controller.Builder) {
+					b.WatchesHandler(f.kind, handler.TypedEnqueueRequestsFromMapFunc(
+						func(ctx context.Context, o client.Object) []controller.Request {
+							cluster, _ := controller.ClusterFromContext(ctx)
+							return s.mapping(f.value)(ctx, cluster, o)
+						}), controller.WithPredicates(s.predicate(f)))
 				})
 			},
 		},

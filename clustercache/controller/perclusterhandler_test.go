@@ -14,9 +14,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -102,10 +104,10 @@ func build(
 	}
 }
 
-// TestMappingFunctionOfOneClusterWorksInAll: it lists by an index with the
-// client of the object's cluster, and what it requests is the same request as
-// the one of the object itself.
-func TestMappingFunctionOfOneClusterWorksInAll(t *testing.T) {
+// TestHandlerOfOneClusterWorksInAll: its mapping function lists by an index with
+// the client of the object's cluster, and what it requests is the same request
+// as the one of the object itself.
+func TestHandlerOfOneClusterWorksInAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, indexed())
 		east := fleet.Add("east",
@@ -114,14 +116,17 @@ func TestMappingFunctionOfOneClusterWorksInAll(t *testing.T) {
 		cc := fleet.ClusterCache()
 		var in []client.ObjectKey
 		got := build(t, cc, func(b *fleetcontroller.Builder) {
-			mapping := fleetcontroller.EnqueueFromMapFunc(cc, func(c client.Client) handler.MapFunc {
-				return (&usersOf{client: c, asked: func(ctx context.Context) {
-					cluster, known := fleetcontroller.ClusterFromContext(ctx)
+			b.For(&appsv1.Deployment{}).WatchesHandler(&corev1.ConfigMap{}, fleetcontroller.PerClusterHandler(cc,
+				func(c client.Client) handler.EventHandler {
+					ofClient, known := fleetcontroller.ClusterOf(c)
 					require.True(t, known)
-					in = append(in, cluster)
-				}}).of
-			})
-			b.For(&appsv1.Deployment{}).Watches(&corev1.ConfigMap{}, mapping)
+					return handler.EnqueueRequestsFromMapFunc((&usersOf{client: c, asked: func(ctx context.Context) {
+						cluster, known := fleetcontroller.ClusterFromContext(ctx)
+						require.True(t, known)
+						require.Equal(t, cluster, ofClient)
+						in = append(in, cluster)
+					}}).of)
+				}))
 		})
 		request := func(name string) fleetcontroller.Request {
 			return fleetcontroller.Request{
@@ -140,69 +145,95 @@ func TestMappingFunctionOfOneClusterWorksInAll(t *testing.T) {
 	})
 }
 
-// TestMappingFunctionReadsTheCacheOfAClusterThatIsLost: the event was delivered
-// before, and is not once more when the cluster is back, so what it requests
-// would be lost.
-func TestMappingFunctionReadsTheCacheOfAClusterThatIsLost(t *testing.T) {
+// clientOf returns the client that the handler of a controller gets in the only
+// cluster of a fleet.
+func clientOf(t *testing.T, fleet *clustercachetest.Fleet, with func(*fleetcontroller.Builder)) (c client.Client) {
+	t.Helper()
+	_ = build(t, fleet.ClusterCache(), func(b *fleetcontroller.Builder) {
+		with(b.Named("client"))
+		b.WatchesHandler(&corev1.ConfigMap{}, fleetcontroller.PerClusterHandler(fleet.ClusterCache(),
+			func(of client.Client) handler.EventHandler {
+				c = of
+				return handler.Funcs{}
+			}))
+	})()
+	require.NotNil(t, c)
+	return c
+}
+
+// TestHandlerReadsTheCacheOfAClusterThatIsLost: the event was delivered before,
+// and is not once more when the cluster is back, so what it requests would be
+// lost.
+func TestHandlerReadsTheCacheOfAClusterThatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, indexed())
 		east := fleet.Add("east", configMap("settings", "1"), deploymentUsing("a", "settings"))
-		cc := fleet.ClusterCache()
-		watch, err := cc.Watch(t.Context(), east.Key(), &appsv1.Deployment{})
-		require.NoError(t, err)
-		defer watch.Release()
-		require.NoError(t, watch.WaitForSync(t.Context()))
-		var read, live error
-		mapping := fleetcontroller.EnqueueFromMapFunc(cc, func(c client.Client) handler.MapFunc {
-			return func(ctx context.Context, o client.Object) []reconcile.Request {
-				read = c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, &appsv1.Deployment{})
-				live = c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, &appsv1.Deployment{},
-					clustercache.LiveOnly)
-				return (&usersOf{client: c}).of(ctx, o)
-			}
-		})
+		c := clientOf(t, fleet, func(b *fleetcontroller.Builder) { b.For(&appsv1.Deployment{}) })
 		for _, lost := range []bool{false, true} {
 			if lost {
 				east.Disconnect()
 				east.WaitPhase(clustercache.PhaseDisconnected)
 				time.Sleep(time.Hour)
-				require.ErrorIs(t, cc.Reader(east.Key()).List(t.Context(), &appsv1.DeploymentList{}),
+				require.ErrorIs(t, fleet.ClusterCache().Reader(east.Key()).List(t.Context(), &appsv1.DeploymentList{}),
 					clustercache.ErrNotConnected)
 			}
-			require.Len(t, mapping(t.Context(), east.Key(), configMap("settings", "1")), 1)
-			require.NoError(t, read)
+			a := client.ObjectKey{Namespace: "default", Name: "a"}
+			require.NoError(t, c.Get(t.Context(), a, &appsv1.Deployment{}))
+			require.Len(t, (&usersOf{client: c}).of(t.Context(), configMap("settings", "1")), 1)
+			live := c.Get(t.Context(), a, &appsv1.Deployment{}, clustercache.LiveOnly)
 			require.Equal(t, lost, errors.Is(live, clustercache.ErrNotConnected), "as the read asks for")
 		}
 	})
 }
 
-// TestMappingFunctionReadsWhatIsNotWatched: the API server answers.
-func TestMappingFunctionReadsWhatIsNotWatched(t *testing.T) {
+// TestHandlerReadsWhatIsNotWatched: the API server answers.
+func TestHandlerReadsWhatIsNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, indexed())
 		east := fleet.Add("east", configMap("settings", "1"), deploymentUsing("a", "settings"))
-		cc := fleet.ClusterCache()
-		fleet.WaitSynced()
-		mapping := fleetcontroller.EnqueueFromMapFunc(cc, func(c client.Client) handler.MapFunc {
-			return (&usersOf{client: c}).of
-		})
-		require.Len(t, mapping(t.Context(), east.Key(), configMap("settings", "1")), 1)
+		c := clientOf(t, fleet, func(*fleetcontroller.Builder) {})
+		require.Len(t, (&usersOf{client: c}).of(t.Context(), configMap("settings", "1")), 1)
 		require.Len(t, east.Requests(clustercachetest.Verb("list"), clustercachetest.Resource("deployments")), 1)
 	})
 }
 
-// TestMappingFunctionIsNotCalledForAClusterThatIsGone: its client has no
-// cluster to read, and requests of such clusters are dropped anyway.
-func TestMappingFunctionIsNotCalledForAClusterThatIsGone(t *testing.T) {
+// TestHandlerOfAClusterThatIsGoneIsNotCalled: its client has no cluster to
+// read, and requests of such clusters are dropped anyway. Neither is one that
+// does not exist, which is logged.
+func TestHandlerOfAClusterThatIsGoneIsNotCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})
+		east := fleet.Add("east", configMap("one", "1"))
+		book := &fleettest.Logbook{}
 		called := 0
-		mapping := fleetcontroller.EnqueueFromMapFunc(fleet.ClusterCache(), func(client.Client) handler.MapFunc {
+		ours := fleetcontroller.PerClusterHandler(fleet.ClusterCache(), func(client.Client) handler.EventHandler {
 			called++
 			return nil
 		})
-		require.Empty(t, mapping(t.Context(), client.ObjectKey{Name: "gone"}, configMap("one", "1")))
+		e := event.CreateEvent{Object: configMap("one", "1")}
+		ours.Create(ctrllog.IntoContext(t.Context(), book.Logger()), e, nil)
 		require.Zero(t, called)
+		require.Equal(t, 1, book.Count("Event dropped", "WatchesHandler"), book.Lines)
+
+		_ = build(t, fleet.ClusterCache(), func(b *fleetcontroller.Builder) {
+			b.Named("gone").WatchesHandler(&corev1.ConfigMap{},
+				handler.TypedFuncs[client.Object, fleetcontroller.Request]{
+					CreateFunc: func(
+						ctx context.Context, e event.CreateEvent,
+						q workqueue.TypedRateLimitingInterface[fleetcontroller.Request],
+					) {
+						ours.Create(ctrllog.IntoContext(ctx, book.Logger()), e, q)
+						require.Equal(t, 1, called)
+						east.Remove()
+						time.Sleep(10 * time.Minute)
+						ours.Create(ctx, e, q)
+					},
+				})
+		})()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 1, called)
+		require.Equal(t, 1, book.Count("Event dropped", "returned nil"), book.Lines)
 	})
 }
 
@@ -251,14 +282,15 @@ func TestEventFilterConcernsEveryWatchedKind(t *testing.T) {
 		}}
 		east := fleet.Add("east", deploymentUsing("a", ""), deploymentUsing("b", ""), deploymentUsing("c", ""), owned,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}})
-		except := func(name string) predicate.Predicate {
-			return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() != name })
-		}
 		got := build(t, fleet.ClusterCache(), func(b *fleetcontroller.Builder) {
 			b.WithEventFilter(except("a")).
-				For(&appsv1.Deployment{}, except("b")).
+				For(&appsv1.Deployment{}, fleetcontroller.WithPredicates(except("b"))).
 				Owns(&corev1.ConfigMap{}).
 				Watches(&corev1.Secret{}, fleetcontroller.EnqueueObject).
+				WatchesHandler(&corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(
+					func(_ context.Context, o client.Object) []fleetcontroller.Request {
+						return []fleetcontroller.Request{{ObjectKey: client.ObjectKeyFromObject(o)}}
+					})).
 				WithEventFilter(except("owned")).
 				WithEventFilter(except("d"))
 		})
