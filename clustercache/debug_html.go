@@ -425,6 +425,12 @@ func (h *debugHTML) watchRow(connected bool, w WatchStatus) {
 			h.Text(", ")
 			h.Leaf(debugTags.pending, "not synced")
 		}
+		switch {
+		case i.Unversioned:
+			h.Text(", polled: no versions")
+		case i.Polling:
+			h.Text(", polled")
+		}
 	})
 	h.Leaf(markup.TD, ago(i.Since))
 	h.numbers(strconv.Itoa(i.Objects), sizeText(i.Bytes))

@@ -92,7 +92,7 @@ func (i *informer) forgetLocked() {
 	}
 	i.chargeLocked()
 	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.epoch, i.mu.doubt = false, false, "", "", "", nil
-	i.mu.dubious = false
+	i.mu.dubious, i.mu.unversioned = false, false
 	i.published.listed.Store(nil)
 	i.mu.attach()
 	i.mu.setState(StateStarting)

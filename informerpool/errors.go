@@ -75,8 +75,11 @@ var (
 	errQuiet       = errors.New("nothing happened")
 	// errPolled ends an attempt of an informer whose resource can be listed but
 	// not watched. The informer lists again after PollInterval.
-	errPolled  = errors.New("resource cannot be watched, only polled")
-	errAudited = errors.New("an audit found a difference")
+	errPolled = errors.New("resource cannot be watched, only polled")
+	// errUnversioned ends a stream that shows an object without a version. A
+	// list in pages shows whether the resource has any.
+	errUnversioned = fmt.Errorf("%w: objects have no resourceVersion", errNoStream)
+	errAudited     = errors.New("an audit found a difference")
 	// errForbidden ends an attempt whose watch the server would not accept
 	// again.
 	errForbidden = errors.New("the watch would be refused")

@@ -300,8 +300,9 @@ func (l *Lease) HasSynced() bool {
 	return l.readableLocked() == nil
 }
 
-// Polls reports whether the informer lists its resource periodically because
-// the server does not let it watch: the cache is as old as the last list.
+// Polls reports whether the informer lists its resource periodically, because
+// the server does not let it watch or gives no versions: the cache is as old as
+// the last list.
 func (l *Lease) Polls() bool {
 	i := l.rlock().informer
 	defer i.mu.RUnlock()

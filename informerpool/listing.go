@@ -49,6 +49,7 @@ type listing struct {
 
 	refused            refusals.Set // of the list
 	accepted, rejected int          // how many objects were accepted and refused
+	unversioned        int          // how many of the accepted ones have no version
 	senseless          bool         // an object was refused for its content, not for its size
 }
 
@@ -84,6 +85,9 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 		return l.nonsense()
 	}
 	l.accepted++
+	if ordering.Versionless(o.GetResourceVersion()) {
+		l.unversioned++
+	}
 	l.refused.Forget(store.ViewOf(o))
 	if frame == wire.Deleted {
 		l.drop(o)
@@ -232,10 +236,12 @@ func (l *listing) contradict(proof error) {
 
 // goesBack reports whether a listed object cannot follow the cached one of its
 // name in one history: it is older, or it is another object and no newer. If
-// the versions of lists are opaque, those of two objects cannot be compared.
+// the versions of lists are opaque, those of two objects cannot be compared,
+// and two objects without a version have the same one.
 func goesBack(cached, listed *Object, opaque bool) bool {
 	if listed.GetUID() == cached.GetUID() {
 		return ordering.Older(listed, cached)
 	}
-	return !opaque && (ordering.Older(listed, cached) || listed.GetResourceVersion() == cached.GetResourceVersion())
+	rv := listed.GetResourceVersion()
+	return !opaque && !ordering.Versionless(rv) && (ordering.Older(listed, cached) || rv == cached.GetResourceVersion())
 }

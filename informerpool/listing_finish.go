@@ -13,14 +13,19 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // finish makes the result of the list the informer's state.
 func (l *listing) finish(rv string) error {
+	if l.unversioned > 0 && !ordering.Versionless(rv) {
+		l.withdraw()
+	}
 	if err := l.verdict(); err != nil {
 		return err
 	}
 	r := l.reflector
+	r.setUnversioned(l, rv)
 	if !r.at.replace && ordering.Behind(rv, r.at.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
 	}
@@ -65,6 +70,31 @@ func (l *listing) finish(rv string) error {
 	r.informer.pool.takeOver(r.informer)
 
 	return nil
+}
+
+// withdraw refuses the objects without a version of a list that has one: the
+// list may name its version after its items.
+func (l *listing) withdraw() {
+	r := l.reflector
+	lacks := func(o *Object) bool { return o.GetResourceVersion() == "" }
+	for _, o := range slices.Collect(r.informer.mu.staged.All()) {
+		if lacks(o) {
+			r.informer.unstage(o)
+			l.refuseUnversioned(o)
+		}
+	}
+	for o := range l.seen {
+		if lacks(o) {
+			delete(l.seen, o)
+			l.refuseUnversioned(o)
+		}
+	}
+}
+
+func (l *listing) refuseUnversioned(o *Object) {
+	l.accepted--
+	l.reflector.refuse(wire.Added, wire.Identity{Namespace: o.GetNamespace(), Name: o.GetName()},
+		&wire.FieldError{Field: "metadata.resourceVersion", Reason: "is missing"})
 }
 
 // verdict returns why a complete list cannot be committed, or nil. A list of

@@ -6,10 +6,12 @@ package informerpool
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -27,28 +29,68 @@ type scanner interface {
 // nil for it: a broken object must not stop the others. An error ends the
 // stream.
 func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
-	it, err := at.Scan()
-	id := it.Identity()
-	if err != nil {
-		id = wire.Identify(at.Object())
-	} else {
-		err = r.check(&it, header)
+	unversioned := r.unversionedAt(header)
+	o, id, err := r.read(at, header, unversioned)
+	if err == nil && unversioned && !r.kind.inPage && o.GetResourceVersion() == "" {
+		r.server.bare = true
+		return nil, errUnversioned
 	}
-	var o *Object
-	if err == nil {
-		o, err = r.informer.pool.codec.Pack(r.kind.packed, it)
-	}
-	if err == nil {
-		o, err = r.transform(o)
-	}
+	bare := frame != wire.Deleted && r.suspectsBare(id, err)
 	if isRefusal(err) || errors.Is(err, ErrKind) && r.listing == nil {
 		r.refuse(frame, id, err)
+		if bare {
+			return nil, errUnversioned
+		}
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.informer.key, err)
 	}
 	return o, nil
+}
+
+// unversionedAt reports whether an object without a version may be read now: in
+// a list without one, in a stream that follows such a list, or at the beginning
+// of a streamed list, which then cannot be one.
+func (r *reflector) unversionedAt(header wire.ListHeader) bool {
+	switch l := r.listing; {
+	case l == nil:
+		return r.at.opening.existing && r.at.opening.versionless()
+	case r.kind.inPage:
+		return ordering.Versionless(header.ResourceVersion)
+	default:
+		return l.listed.IsZero() && l.accepted+l.rejected == 0
+	}
+}
+
+// suspectsBare reports whether a list has to follow since a stream that has
+// versions has shown an object without one, which is refused: the resource may
+// have none any more.
+func (r *reflector) suspectsBare(id wire.Identity, err error) bool {
+	_, field := errors.AsType[*wire.FieldError](err)
+	if !field || id.ResourceVersion != "" || r.listing != nil || r.at.distrust != nil ||
+		time.Since(r.suspected) < bareAgain {
+		return false
+	}
+	r.suspected, r.server.bare = time.Now(), true
+	return true
+}
+
+// read reads an object, and its identity as far as that can be read.
+func (r *reflector) read(at scanner, header wire.ListHeader, unversioned bool) (*Object, wire.Identity, error) {
+	it, err := at.Scan()
+	if err != nil {
+		return nil, wire.Identify(at.Object()), err
+	}
+	id := it.Identity()
+	if err := r.check(&it, header, unversioned); err != nil {
+		return nil, id, err
+	}
+	o, err := r.informer.pool.codec.Pack(r.kind.packed, it)
+	if err == nil {
+		o, err = r.transform(o)
+	}
+	return o, id, err
 }
 
 // check validates an object against the key. An error other than
@@ -58,7 +100,7 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 // continues a list it makes every object unknown, and the stream ends when the
 // server next pauses, so that the frames that arrived together with it are
 // still used.
-func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
+func (r *reflector) check(it *wire.Item, header wire.ListHeader, unversioned bool) error {
 	if err := r.kind.item(it); err != nil {
 		return err
 	}
@@ -68,8 +110,9 @@ func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
 		}
 	}
 	expect := wire.Expect{
-		APIVersion: r.informer.key.Resource.GroupVersion().String(),
-		Namespace:  r.informer.key.Namespace,
+		APIVersion:  r.informer.key.Resource.GroupVersion().String(),
+		Namespace:   r.informer.key.Namespace,
+		Unversioned: unversioned,
 	}
 	return expect.Check(*it)
 }

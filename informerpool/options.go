@@ -64,9 +64,12 @@ type Options struct {
 	// min, which gives 30 to 60 min.
 	WatchTimeout time.Duration
 	// PollInterval is about how long an informer waits between two lists of a
-	// resource that cannot be watched. Each wait takes between two thirds and
-	// four thirds of it, at random. Defaults to 30 s; less than a second is
-	// refused.
+	// resource that cannot be watched, or that has no resourceVersions, neither
+	// its lists nor objects in them. Each wait takes between two thirds and four
+	// thirds of it, at random. A watch of a resource without resourceVersions
+	// only makes the next list early, if it shows something else than the cache:
+	// at once, and, if that goes on, after up to a quarter of PollInterval.
+	// Defaults to 30 s; less than a second is refused.
 	PollInterval time.Duration
 	// AuditInterval bounds how long a cache can differ from its server
 	// undetected, whatever happened to the server. Once per interval each

@@ -26,9 +26,10 @@ import (
 //
 //	       ┌────────────── backoff ◄──────────────────────────────┐
 //	       ▼                                                       │ conclude
-//	attemptOnce ──► connect ──► relist ──► watch ──► follow ───────┘
-//	                   │  streamed, or in pages  ▲
-//	                   └──────── at.resume ──────┘
+//	attemptOnce ──► connect ──► relist ──► watch ──► follow ───────┤
+//	                   │  streamed, or in pages  ▲                 │
+//	                   └──────── at.resume ──────┘                 │
+//	                            relist ──► listen, without versions┘
 //
 // INVARIANT: only the reflector's goroutine uses its fields.
 type reflector struct {
@@ -46,6 +47,9 @@ type reflector struct {
 	failures   failures
 	rollback   backoff.Relapse // the history went back
 	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
+	rings      backoff.Relapse // a watch without versions has shown something else than the cache
+	unheard    uint64          // the number of changes of the cache when that happened last
+	suspected  time.Time       // when a stream made a list due by an object without a version
 	lines      loudness.Lines
 	server     server
 	session    session
@@ -67,6 +71,8 @@ type session struct {
 	relisted bool // the attempt began with a list
 	behind   bool // a list has to follow, since the stream began with some of the objects that exist
 	quieted  bool // the previous attempt ended for the sake of proof, not because of a fault
+	listens  bool // it has waited for the next list of a resource without versions, which is due after pause
+	pause    time.Duration
 }
 
 // run makes one attempt after another until ctx ends. The goroutines of idle
@@ -95,7 +101,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 		*r = newReflector(r.informer, r.backoff)
 		r.restores = maxRestores
 	}
-	r.session.relisted = false
+	r.session.relisted, r.session.listens = false, false
 	r.heedAudit(r.informer.takeFinding())
 	began := time.Now()
 	err := errUnreturned
@@ -173,10 +179,14 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 
 	switch {
 	case errors.Is(err, errPolled):
-		r.permitted()
-		r.informer.polled()
-		r.backoff.Reset()
+		r.polled()
+		if r.session.listens {
+			return r.session.pause
+		}
 		return jitter(r.options.PollInterval)
+	case errors.Is(err, errUnversioned):
+		r.at.relist()
+		return r.rung()
 	case errors.Is(err, errQuiet):
 		r.session.quieted = true
 		return 0 // a new watch gives the proof that the silent one did not
@@ -234,6 +244,14 @@ func (r *reflector) permitted() {
 	if r.session.relisted {
 		r.unrefused() // a stream that was merely accepted may report a refusal
 	}
+}
+
+// polled records that a list has succeeded, and that no watch shows what
+// changes from now on.
+func (r *reflector) polled() {
+	r.permitted()
+	r.informer.polled()
+	r.backoff.Reset()
 }
 
 // unrefused records that the informer is not refused.

@@ -53,12 +53,15 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 	if err := r.listPaged(ctx); err != nil {
 		return nil, r.asListError(ctx, err)
 	}
-	if noStream != nil {
+	if noStream != nil && !errors.Is(noStream, errUnversioned) {
 		r.server.pages()
 	}
 	release()
 	r.listed(began)
-	if !r.server.watchable() {
+	switch {
+	case r.informer.mu.unversioned:
+		return nil, r.listen(ctx)
+	case !r.server.watchable():
 		return nil, errPolled
 	}
 	s, err := r.watch(ctx)
@@ -82,6 +85,9 @@ func (r *reflector) completed(ctx context.Context, s *stream) (*stream, error) {
 	}()
 	if err := r.listBehind(ctx, s); err != nil {
 		return nil, r.asListError(ctx, err)
+	}
+	if r.informer.mu.unversioned {
+		return nil, errUnversioned // the first list had no objects
 	}
 	kept = true
 

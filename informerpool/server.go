@@ -57,6 +57,7 @@ type abilities struct {
 	bookmarks   bool      // its watches carry bookmarks while nothing changes
 	repeats     bool      // its watches begin with the objects that exist, whatever the version
 	unwatchable time.Time // until when it is not asked to watch, having refused once
+	bare        bool      // it has shown an object without a version; a list in pages shows whether it has any
 	smaller     int       // how often the size of pages was halved
 }
 
@@ -90,7 +91,7 @@ func (s *server) count(what counted) { s.informer.count(what) }
 
 // paged reports whether lists are requested in pages.
 func (s *server) paged() bool {
-	return s.informer.pool.options.PagedLists || !s.watchable() ||
+	return s.informer.pool.options.PagedLists || !s.watchable() || s.bare ||
 		s.informer.cluster.paged.Has(s.informer.key.Resource.Group)
 }
 

@@ -69,9 +69,12 @@ type Status struct {
 	LastRefusal string `json:"lastRefusal,omitempty"`
 	// Rollbacks counts how often the server turned out to have another history.
 	Rollbacks int64 `json:"rollbacks"`
-	// Polling reports that the resource can be listed but not watched, so it is
-	// listed again every Options.PollInterval.
+	// Polling reports that the resource can be listed but not watched, or that
+	// it is Unversioned, so it is listed again every Options.PollInterval.
 	Polling bool `json:"polling,omitempty"`
+	// Unversioned reports that lists have no resourceVersion, and neither have
+	// objects in them: changes are what two lists show differently.
+	Unversioned bool `json:"unversioned,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler: the key and the error become strings.
@@ -151,7 +154,7 @@ func (p *Pool) status(i *informer) Status {
 	}
 	s.LastError, s.Objects, s.Bytes = i.mu.fault(), i.mu.store.Count, i.sizeLocked()
 	s.SeenBytes = i.mu.seen.bytes
-	s.Polling = i.mu.polling
+	s.Polling, s.Unversioned = i.mu.polling, i.mu.unversioned
 
 	return s
 }
@@ -182,6 +185,8 @@ type position struct {
 	listed  time.Time // when the last complete list was made
 	vague   bool      // the informer has followed a stream without a version
 	dubious bool      // something was found that only the next complete list settles
+
+	unversioned bool // the resource has no versions
 }
 
 // Position returns the position of the lease's informer. Within one history it

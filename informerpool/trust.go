@@ -33,8 +33,8 @@ import (
 //   - when its server gave no sign of life for longer than both grace and the
 //     stall time-out, although a watch is open.
 //
-// An informer that polls because its resource cannot be watched is trusted
-// between two successful polls.
+// An informer that polls, because its resource cannot be watched or has no
+// versions, is trusted between two successful polls.
 func (l *Lease) Trust(grace time.Duration) error {
 	i := l.rlock().informer
 	defer i.mu.RUnlock()
@@ -53,8 +53,8 @@ func (l *Lease) Trust(grace time.Duration) error {
 // empty for a list of all namespaces.
 //
 // A server may send objects that the informer refuses: objects larger than
-// Options.MaxObjectBytes, without a uid or a resourceVersion, with an invalid
-// name, over budget, or refused by a transform. Such an object exists, or has
+// Options.MaxObjectBytes, without a uid or a resourceVersion though lists have
+// one, with an invalid name, over budget, or refused by a transform. Such an object exists, or has
 // changed, but the cache lacks it or holds an earlier state: reads of it, and
 // lists that would include it, have to go to the server. The last accepted
 // state stays in the cache, since a refused change does not prove a delete.

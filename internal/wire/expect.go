@@ -16,6 +16,9 @@ type Expect struct {
 	// Namespaced requires objects to have a namespace (true) or to have none
 	// (false); nil accepts both.
 	Namespaced *bool
+	// Unversioned also accepts objects without a resourceVersion, or without a
+	// UID.
+	Unversioned bool
 }
 
 // Check returns a [*FieldError] that names the first field that does not meet
@@ -33,11 +36,11 @@ func (e Expect) Check(it Item) error {
 	}
 
 	switch {
-	case it.UID == "":
+	case it.UID == "" && !e.Unversioned:
 		return &FieldError{"metadata.uid", "is missing"}
 	case len(it.UID) > maxUID:
 		return &FieldError{"metadata.uid", "is too long"}
-	case it.ResourceVersion == "":
+	case it.ResourceVersion == "" && !e.Unversioned:
 		return &FieldError{"metadata.resourceVersion", "is missing"}
 	case len(it.ResourceVersion) > MaxVersion:
 		return &FieldError{"metadata.resourceVersion", "is too long"}

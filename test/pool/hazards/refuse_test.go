@@ -164,6 +164,21 @@ func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 			})
 		})
 	}
+	t.Run("no version, in a list that names its own behind its items", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			none := pooltest.WidgetWith(`"namespace":"ns","name":"none","uid":"u"`)
+			list := listInOrder("WidgetList", "", pooltest.WidgetJSON("a", 1), none)
+			p, err := informerpool.New(informerpool.Options{PagedLists: true,
+				Source: &pooltest.Scripted{Listed: func() string { return list }}})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, p.Close(context.Background())) }()
+			l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+			require.Len(t, pooltest.Contents(t, l), 1)
+			require.ErrorIs(t, l.Unknown("ns", "none"), informerpool.ErrRefused)
+			require.EqualValues(t, 1, l.Status().Rejected)
+			require.False(t, l.Status().Polling)
+		})
+	})
 	nameless := pooltest.WidgetWith(`"namespace":"ns","uid":"u","resourceVersion":"7"`)
 	onScript(t, pooltest.Everything, []string{pooltest.WidgetJSON("a", 1), nameless}, "WidgetList", func(t *testing.T,
 		l *informerpool.Lease) {

@@ -225,27 +225,3 @@ func TestHazardHistoryGoesBackAgainAndAgain(t *testing.T) {
 		}
 	}
 }
-
-// TestHazardAPIWithoutVersionsFillsTheLog: each attempt refuses all objects, of
-// which none has a version, and says so in a bounded number of lines.
-func TestHazardAPIWithoutVersionsFillsTheLog(t *testing.T) {
-	log := &fleettest.Logbook{}
-	pooltest.Bubble(t, func(o *informerpool.Options) {
-		s := o.Source.(*pooltest.Server)
-		s.NoStream = true
-		o.Logger = log.Logger()
-		o.Source = rewriting{s, func(b []byte) []byte {
-			return anyVersion.ReplaceAll(b, []byte(`"resourceVersion":""`))
-		}}
-	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
-		for i := range 200 {
-			s.Put("ns", "o"+strconv.Itoa(i), 1)
-		}
-		l := pooltest.Acquire(t, p, pooltest.Everything)
-		pooltest.After(time.Hour)
-		require.ErrorContains(t, l.Status().LastError, "resourceVersion", "it is said where the state is")
-		require.NotEmpty(t, log.Lines)
-		require.LessOrEqual(t, len(log.Lines), 10, "%v", log.Lines)
-		require.LessOrEqual(t, l.Status().Lists, int64(200), "with a back-off")
-	})
-}
