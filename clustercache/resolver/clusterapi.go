@@ -4,13 +4,16 @@
 package resolver
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -18,6 +21,9 @@ const (
 	clusterAPILabel  = "cluster.x-k8s.io/cluster-name"
 	clusterAPISuffix = "-kubeconfig"
 	clusterAPIKey    = "value"
+	// clusterAPIUser is what some providers add to a cluster's name for the
+	// Secret of its users.
+	clusterAPIUser = "-user"
 )
 
 // ClusterAPI resolves clusters as Cluster API and Rancher's provisioning
@@ -25,11 +31,17 @@ const (
 // the same namespace, with a kubeconfig under the key "value".
 //
 // The Secret needs the label cluster.x-k8s.io/cluster-name with the cluster's
-// name. The label selects on the hub, and distinguishes the Secret of cluster
-// "a-user" from the "a-user-kubeconfig" that some providers write for the users
-// of cluster "a". The Secret's type does not matter, and Secrets with the same
-// label but other content are not kept. [HubOptions.ReadyObject] with
-// [ClusterAPIReady] withholds clusters whose control plane does not exist yet.
+// name, which selects on the hub. The Secret's type does not matter, and Secrets
+// with the same label but other content are not kept. [HubOptions.ReadyObject]
+// with [ClusterAPIReady] withholds clusters whose control plane does not exist
+// yet.
+//
+// The providers of EKS and GKE write two Secrets for cluster "a": for
+// controllers, and for people, with a credential plugin. The second has the
+// name and the label of a cluster "a-user". It describes no cluster if its
+// controlling owner is that of the first one or, where one of them has no such
+// owner, if both lead to the same server; while there is no first one, if it is
+// controlled by the control plane of EKS or GKE, and has a plugin and no token.
 func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	selector, err := withRequirement(options.Selector, clusterAPILabel, selection.Exists)
 	if err != nil {
@@ -61,8 +73,55 @@ func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) 
 			name, _ := clusterAPIName(object)
 			return []Cluster{{Namespace: object.GetNamespace(), Name: name}}
 		},
+		second: func(object any, peer func(client.ObjectKey) (any, error)) (bool, error) {
+			secret := object.(*corev1.Secret)
+			name, _ := clusterAPIName(secret)
+			first, ok := strings.CutSuffix(name, clusterAPIUser)
+			if !ok || first == "" {
+				return false, nil
+			}
+			other, err := peer(client.ObjectKey{Namespace: secret.Namespace, Name: first + clusterAPISuffix})
+			if err != nil {
+				return false, err
+			}
+			return forUsers(secret, other, options.MaxBytes), nil
+		},
 		build: kubeconfig,
 	}, options)
+}
+
+// forUsers reports whether a Secret that is called like one for the users of a
+// cluster is that. other is the Secret of that cluster, or nil.
+func forUsers(secret *corev1.Secret, other any, maxBytes int) bool {
+	controller := metav1.GetControllerOf(secret)
+	server, user := endOf(secret, maxBytes)
+	first, _ := other.(*corev1.Secret)
+	if first == nil {
+		return controller != nil && user != nil && user.Exec != nil && user.Token == "" &&
+			(controller.Kind == "AWSManagedControlPlane" || controller.Kind == "GCPManagedControlPlane")
+	}
+	if firsts := metav1.GetControllerOf(first); firsts != nil && controller != nil {
+		return firsts.Kind == controller.Kind && firsts.Name == controller.Name && firsts.UID == controller.UID
+	}
+	same, _ := endOf(first, maxBytes)
+
+	return server != nil && same != nil && strings.TrimRight(server.Server, "/") == strings.TrimRight(same.Server, "/") &&
+		server.TLSServerName == same.TLSServerName &&
+		bytes.Equal(server.CertificateAuthorityData, same.CertificateAuthorityData)
+}
+
+// endOf returns where the kubeconfig of a Secret leads to, and as whom; nil if
+// it has none that can be read.
+func endOf(secret *corev1.Secret, maxBytes int) (*api.Cluster, *api.AuthInfo) {
+	config, err := parseKubeconfig(secret.Data[clusterAPIKey], maxBytes)
+	if err != nil {
+		return nil, nil
+	}
+	cluster, user, err := pick(config, "")
+	if err != nil {
+		return nil, nil
+	}
+	return cluster, user
 }
 
 // clusterAPIName removes only one suffix: a cluster's name may itself end in

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,6 +32,10 @@ type convention struct {
 	key func(Cluster) (client.ObjectKey, bool)
 	// clusters returns the clusters that a primary object describes.
 	clusters func(client.Object) []Cluster
+	// second, if set, reports whether a primary object only repeats how to reach
+	// the cluster of another one, which peer returns by its key (nil if there is
+	// none): it describes no cluster then. Its errors are those of peer.
+	second func(object any, peer func(client.ObjectKey) (any, error)) (bool, error)
 	// nameField is where clusters' names are taken from, for errors. Default:
 	// ID.
 	nameField string
@@ -201,10 +206,13 @@ func projectIf[O client.Object](ours bool, object client.Object, project func(O)
 	return project(typed)
 }
 
-// trimSecret keeps the fields that describe a cluster.
+// trimSecret keeps the fields that describe a cluster, and who wrote them.
 func trimSecret(in *corev1.Secret) any {
 	out := &corev1.Secret{Type: in.Type, Data: in.Data}
 	out.Namespace, out.Name, out.Labels, out.Annotations = in.Namespace, in.Name, in.Labels, in.Annotations
+	if controller := metav1.GetControllerOf(in); controller != nil {
+		out.OwnerReferences = []metav1.OwnerReference{*controller}
+	}
 	return out
 }
 

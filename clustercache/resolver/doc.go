@@ -37,11 +37,13 @@
 //	                                                                    ca.crt; URL from the ManagedCluster
 //	Karmada                 Karmada               Cluster's name        spec.apiEndpoint, spec.secretRef: token,
 //	                                                                    caBundle
-//	Linkerd                 Secrets, with Type    own ID                type mirror.linkerd.io/remote-kubeconfig,
+//	Linkerd                 Secrets, with Type    own ID, by a label    type mirror.linkerd.io/remote-kubeconfig,
 //	                        and ID                                      key kubeconfig
 //	Sveltos                 Secrets, with         namespace/name        Secret <name>-sveltos-kubeconfig, key
 //	                        NameSuffix and Keys                         re-kubeconfig or kubeconfig
-//	Gloo, Kueue, vcluster   Secrets, with Type,   namespace/name        key kubeconfig, or config
+//	vcluster                Secrets, with         namespace/name        Secret vc-<name>, label app=vcluster, key
+//	                        Selector, VClusterName                      config
+//	Gloo, Kueue             Secrets, with Type,   namespace/name        key kubeconfig, or config
 //	                        Namespace or Selector
 //	token Secrets           ServiceAccounts       namespace/name        keys token, ca.crt; URL from a function
 //	objects of any kind     Referenced            the object's          a Secret that a field, or a function, names;
@@ -57,7 +59,9 @@
 //	                        settable.New          any                   an Access that a reconciler sets
 //
 // Where a convention has several objects for one cluster, the oldest one holds
-// it, so that a cluster cannot be taken over by writing another object.
+// it, so that a cluster cannot be taken over by writing another object. A Secret
+// that a writer adds for other readers of the same cluster is no cluster:
+// docs/reaching.md lists what each writer writes.
 //
 // # Labels
 //

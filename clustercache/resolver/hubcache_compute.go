@@ -6,6 +6,8 @@ package resolver
 import (
 	"errors"
 	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // errPending indicates that the watches have not reported an object yet.
@@ -25,6 +27,7 @@ func (c *hubCache) compute(dirty map[Cluster]struct{}) {
 	}
 	made := make(map[Cluster]answer, len(dirty))
 	gone := make(map[Cluster]struct{})
+	described := false
 	for cluster := range dirty {
 		if len(c.candidates[cluster]) == 0 {
 			delete(c.candidates, cluster)
@@ -33,7 +36,10 @@ func (c *hubCache) compute(dirty map[Cluster]struct{}) {
 			continue
 		}
 
-		made[cluster] = c.build(cluster)
+		if made[cluster], described = c.build(cluster); !described {
+			delete(made, cluster)
+			gone[cluster] = struct{}{}
+		}
 	}
 
 	changed := c.store(made, gone)
@@ -44,21 +50,34 @@ func (c *hubCache) compute(dirty map[Cluster]struct{}) {
 	c.h.changes.Publish(changed...)
 }
 
-// build computes one answer from the copy, and records what it depends on.
-func (c *hubCache) build(cluster Cluster) answer {
+// build computes one answer from the copy, and records what it depends on. It
+// returns false if no object describes the cluster after all.
+func (c *hubCache) build(cluster Cluster) (answer, bool) {
 	var candidates []found
 	for ref := range c.candidates[cluster] {
 		candidates = append(candidates, c.objects[ref].found)
 	}
 	primary := slices.MinFunc(candidates, compareCandidates(cluster))
 	var uses []ObjectRef
+	second, _ := c.h.second(primary, func(key client.ObjectKey) (any, error) {
+		ref := c.h.convention.primary.ref(key)
+		uses = append(uses, ref)
+		if peer := c.objects[ref]; peer != nil {
+			return peer.value, nil
+		}
+		return nil, nil
+	})
+	if second {
+		c.use(cluster, uses)
+		return answer{}, false
+	}
 	access, err := c.h.build(cluster, primary, func(ref ObjectRef) (any, error) {
 		uses = append(uses, ref)
 		return c.get(ref)
 	})
 	c.use(cluster, uses)
 
-	return answer{access: access, err: err, pending: errors.Is(err, errPending)}
+	return answer{access: access, err: err, pending: errors.Is(err, errPending)}, true
 }
 
 // get returns an object of the copy, and starts to watch it if nothing does

@@ -109,19 +109,49 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 	if key.Name == "" || kind.namespace != "" && key.Namespace != kind.namespace {
 		return found{}, h.missing(cluster)
 	}
-	object := kind.object()
-	switch err := h.hub.Get(quiet(ctx), key, object); {
-	case isAbsent(err):
-		return found{}, h.missing(cluster)
-	case err != nil:
-		return found{}, fail(cluster, kind.ref(key), &hubError{err})
+	out, ours, err := h.getPrimary(ctx, key)
+	if err != nil {
+		return found{}, fail(cluster, kind.ref(key), err)
 	}
-
-	out, ours := h.primary(object)
 	if !ours || !slices.Contains(out.clusters, cluster) {
 		return found{}, h.missing(cluster)
 	}
+	second, err := h.second(out, func(key client.ObjectKey) (any, error) {
+		peer, _, err := h.getPrimary(ctx, key)
+		return peer.value, err
+	})
+	switch {
+	case err != nil:
+		return found{}, fail(cluster, kind.ref(key), err)
+	case second:
+		return found{}, h.missing(cluster)
+	}
+
 	return out, nil
+}
+
+// getPrimary reads an object of the primary kind; false if it does not exist,
+// or does not belong to the convention.
+func (h *HubResolver) getPrimary(ctx context.Context, key client.ObjectKey) (found, bool, error) {
+	object := h.convention.primary.object()
+	err := h.hub.Get(quiet(ctx), key, object)
+	switch {
+	case isAbsent(err):
+		return found{}, false, nil
+	case err != nil:
+		return found{}, false, &hubError{err}
+	}
+	out, ours := h.primary(object)
+
+	return out, ours, nil
+}
+
+// second reports whether a primary object describes no cluster of its own.
+func (h *HubResolver) second(f found, peer func(client.ObjectKey) (any, error)) (bool, error) {
+	if h.convention.second == nil || f.failed != nil {
+		return false, nil
+	}
+	return h.convention.second(f.value, peer)
 }
 
 // missing returns the error for a cluster that no object describes.
@@ -181,12 +211,18 @@ func (h *HubResolver) list(ctx context.Context) ([]found, error) {
 		return nil, &hubError{err}
 	}
 	var out []found
+	values := map[client.ObjectKey]any{}
 	for _, object := range objects {
 		if f, ours := h.primary(object); ours {
 			out = append(out, f)
+			values[client.ObjectKeyFromObject(object)] = f.value
 		}
 	}
-	return out, nil
+
+	return slices.DeleteFunc(out, func(f found) bool {
+		second, _ := h.second(f, func(key client.ObjectKey) (any, error) { return values[key], nil })
+		return second
+	}), nil
 }
 
 // isAbsent reports whether an API server answered that there is no such object.

@@ -125,6 +125,18 @@ func MulticlusterRuntime(hub client.WithWatch, options HubOptions) (*HubResolver
 	return newHubResolver(hub, described, options)
 }
 
+// VClusterName is an ID for [SecretOptions] with the Selector app=vcluster: it
+// returns the Secret's namespace and the name of the vcluster, if the Secret is
+// the one that each vcluster writes, vc-<name>. Others with that label are the
+// chart's values, and further kubeconfigs that lead to the same vcluster.
+func VClusterName(secret *corev1.Secret) (Cluster, bool) {
+	if secret == nil {
+		return Cluster{}, false
+	}
+	name := secret.Labels["vcluster-name"]
+	return Cluster{Namespace: secret.Namespace, Name: name}, name != "" && secret.Name == "vc-"+name
+}
+
 // byName is the ID of conventions that have all Secrets in one namespace.
 func byName(secret *corev1.Secret) (Cluster, bool) { return Cluster{Name: secret.Name}, true }
 
@@ -140,7 +152,9 @@ func keyByName(namespace string) func(Cluster) (client.ObjectKey, bool) {
 // Istio resolves clusters as Istio's remote Secrets describe them: Secrets with
 // the label istio/multiCluster=true, by default in the namespace istio-system,
 // in which every key is a cluster's name and its value a kubeconfig. If several
-// Secrets have the same key, the oldest Secret wins.
+// Secrets have the same key, the oldest Secret wins. The key config of the
+// Secret istio-kubeconfig, by which an external control plane reaches the
+// cluster that it reads its configuration from, is no cluster's name.
 func Istio(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		options.Namespace = "istio-system"
@@ -160,7 +174,9 @@ func Istio(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 		clusters: func(object client.Object) []Cluster {
 			var out []Cluster
 			for _, key := range slices.Sorted(maps.Keys(object.(*corev1.Secret).Data)) {
-				out = append(out, Cluster{Name: key})
+				if object.GetName() != "istio-kubeconfig" || key != "config" {
+					out = append(out, Cluster{Name: key})
+				}
 			}
 			return out
 		},

@@ -20,8 +20,10 @@ package capi
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,9 +54,11 @@ type Options struct {
 // key, and the Secret name-kubeconfig of the same namespace. One watch follows
 // the objects, and one the Secrets that have the label
 // cluster.x-k8s.io/cluster-name, as Cluster API writes them. A Secret whose
-// label has the name of another cluster does not count: some providers write
-// a-user-kubeconfig for the users of cluster a. The operator needs the right to
-// list and watch both. The errors are those of the options.
+// label has the name of another cluster does not count. Neither does the Secret
+// of a cluster a-user that is controlled by another control plane than the one
+// its Cluster names: the providers of EKS and GKE write one with that name and
+// label for the users of cluster a. The operator needs the right to list and
+// watch both. The errors are those of the options.
 func Clusters(hub client.WithWatch, o Options) (*resolver.HubResolver, error) {
 	if o.Version == "" {
 		o.Version = "v1beta2"
@@ -91,6 +95,10 @@ func access(
 		return resolver.Access{}, fmt.Errorf("%w: this one is another cluster's, by its label %s",
 			resolver.ErrSecretNotFound, nameLabel)
 	}
+	if forUsers(cluster, secret) {
+		return resolver.Access{}, fmt.Errorf("%w: this one is for the users of another cluster, by its owner",
+			resolver.ErrSecretNotFound)
+	}
 	data, ok := secret.Data[secretKey]
 	if !ok {
 		return resolver.Access{}, fmt.Errorf("%w: %s", resolver.ErrKeyMissing, secretKey)
@@ -99,6 +107,20 @@ func access(
 	return resolver.Kubeconfig(data, resolver.KubeconfigOptions{Allow: o.Allow, MaxBytes: o.MaxBytes},
 		resolver.ObjectRef{Kind: cluster.GetKind(), Namespace: cluster.GetNamespace(), Name: cluster.GetName()},
 		resolver.ObjectRef{Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name})
+}
+
+// forUsers reports whether a Secret with the name and the label of a cluster
+// a-user was written by the control plane of cluster a.
+func forUsers(cluster *unstructured.Unstructured, secret *corev1.Secret) bool {
+	controller := metav1.GetControllerOf(secret)
+	if !strings.HasSuffix(cluster.GetName(), "-user") || controller == nil ||
+		!strings.HasSuffix(controller.Kind, "ControlPlane") {
+		return false
+	}
+	kind, _, _ := unstructured.NestedString(cluster.Object, "spec", "controlPlaneRef", "kind")
+	name, _, _ := unstructured.NestedString(cluster.Object, "spec", "controlPlaneRef", "name")
+
+	return controller.Kind != kind || controller.Name != name
 }
 
 // ControlPlaneInitialized reports whether a Cluster says that its control plane

@@ -96,8 +96,8 @@ func TestClusterObjectsDecideWhichClustersExist(t *testing.T) {
 	})
 }
 
-// TestHazardSecretOfAnotherClusterHasTheName: some providers write
-// a-user-kubeconfig for the users of cluster a, beside a cluster a-user.
+// TestHazardSecretOfAnotherClusterHasTheName: the providers of EKS and GKE write
+// a-user-kubeconfig for the users of cluster a, also beside a cluster a-user.
 func TestHazardSecretOfAnotherClusterHasTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := resolvertest.ClusterAPISecret("team", "a-user", "of-a")
@@ -110,7 +110,29 @@ func TestHazardSecretOfAnotherClusterHasTheName(t *testing.T) {
 		user := resolvertest.In("team", "a-user")
 		fails(t, r, user, resolver.ErrSecretNotFound)
 
+		// They also give it the label, so that only its owner is another.
 		secret.Labels["cluster.x-k8s.io/cluster-name"] = "a-user"
+		yes := true
+		plane := metav1.OwnerReference{Kind: "AWSManagedControlPlane", Name: "a-plane", UID: "1", Controller: &yes}
+		secret.OwnerReferences = []metav1.OwnerReference{plane}
+		require.NoError(t, hub.Update(t.Context(), secret))
+		synctest.Wait()
+		fails(t, r, user, resolver.ErrSecretNotFound)
+
+		object := cluster("a-user", initialized(true))
+		require.NoError(t, hub.Get(t.Context(), user, object))
+		object.Object["spec"] = map[string]any{"controlPlaneRef": map[string]any{
+			"kind": plane.Kind, "name": "a-user-plane"}}
+		require.NoError(t, hub.Update(t.Context(), object))
+		synctest.Wait()
+		fails(t, r, user, resolver.ErrSecretNotFound)
+
+		secret.OwnerReferences[0].Name = "a-user-plane"
+		require.NoError(t, hub.Update(t.Context(), secret))
+		synctest.Wait()
+		require.Equal(t, "of-a", resolvertest.Token(t, r, user))
+
+		secret.OwnerReferences = nil // written by hand
 		require.NoError(t, hub.Update(t.Context(), secret))
 		synctest.Wait()
 		require.Equal(t, "of-a", resolvertest.Token(t, r, user))
