@@ -18,7 +18,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // ObjectMapFunc returns the requests to reconcile because of an object of a
@@ -118,10 +117,7 @@ func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
 		}
 		obj, err := e.As(s.representation, o)
 		if err != nil {
-			s.failures.Add(1)
-			s.cc.Options().Logger.Error(err, "Object cannot be given to the mapping function",
-				"cluster", clustername.Of(e.Cluster), "kind", watchset.KindName(e.GVK),
-				"object", watchset.ObjectName(client.ObjectKeyFromObject(o)))
+			s.failures.Add(1) // As has logged it
 			continue
 		}
 		for _, q := range mapping(r.ctx, e.Cluster, obj) {
