@@ -30,8 +30,8 @@ var allowed = map[string][]string{
 		"clustercache/internal/tenure", "clustercache/internal/twins", "clustercache/internal/watchset",
 		"clustercache/internal/writes",
 		"clustercache/ownership", "clustercache/persist", "clustercache/resolver", "gc", "informerpool",
-		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
-		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
+		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/misfit",
+		"internal/packed", "internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
 	"clustercache/controller": {
 		"clustercache", "clustercache/internal/debounce", "clustercache/internal/fairqueue",
@@ -66,7 +66,8 @@ var allowed = map[string][]string{
 	},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "clustercache/internal/writes", "informerpool",
-		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
+		"internal/meter", "internal/misfit", "internal/restmap", "internal/sanitize", "internal/transport",
+		"internal/wire",
 	},
 	"clustercache/internal/debounce":    {"internal/timetable"},
 	"clustercache/internal/definitions": {"informerpool", "internal/timetable", "internal/wire"},
@@ -77,7 +78,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",
-		"internal/callback", "internal/clustername",
+		"internal/callback", "internal/clustername", "internal/misfit",
 	},
 	"clustercache/ownership": {"internal/clustername"},
 	"clustercache/remote": {
@@ -141,7 +142,7 @@ var allowed = map[string][]string{
 		"informerpool",
 		"internal/fakeapi", "internal/memnet", "internal/testenv",
 	},
-	"internal/packed":       {"internal/wire"},
+	"internal/packed":       {"internal/misfit", "internal/wire"},
 	"internal/pooltest":     {"informerpool"},
 	"internal/resolvertest": {"clustercache/resolver"},
 	"internal/restmap":      {"internal/meter"},

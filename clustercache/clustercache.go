@@ -22,6 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
@@ -34,6 +35,7 @@ type ClusterCache struct {
 
 	options     Options
 	log         logr.Logger
+	misfits     misfit.Log
 	pool        *informerpool.Pool
 	events      *broadcaster
 	metrics     *metrics

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -229,7 +230,7 @@ func (s *liveSelection) in(r Representation, u *unstructured.Unstructured) (clie
 	case Typed, AsGiven:
 		fresh, err := s.c.cc.options.Scheme.New(s.gvk)
 		if typed, ok := fresh.(client.Object); err == nil && ok {
-			return typed, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed)
+			return typed, s.convert(u, typed)
 		}
 		return u.DeepCopy(), nil
 	case Packed:
@@ -239,10 +240,30 @@ func (s *liveSelection) in(r Representation, u *unstructured.Unstructured) (clie
 		return s.codec.PackUnstructured(s.codec.Kind(s.gvk), u)
 	case Metadata:
 		partial := &metav1.PartialObjectMetadata{}
-		return partial, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, partial)
+		return partial, s.convert(u, partial)
 	}
 
 	return u.DeepCopy(), nil
+}
+
+// convert converts an object into another form. The error of the library quotes
+// values, and names neither the object nor the field.
+func (s *liveSelection) convert(u *unstructured.Unstructured, into any) error {
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into) == nil {
+		return nil
+	}
+	document, err := u.MarshalJSON()
+	if err != nil {
+		document = nil
+	}
+	return &packed.DecodeError{
+		GVK:       s.gvk,
+		Namespace: u.GetNamespace(),
+		Name:      u.GetName(),
+		Target:    fmt.Sprintf("%T", into),
+		Field:     misfit.Find(document, reflect.TypeOf(into)),
+		Err:       packed.ErrMismatch,
+	}
 }
 
 // fill puts the selected objects into a list of any representation.
@@ -273,7 +294,7 @@ func (s *liveSelection) fillTyped(list client.ObjectList) error {
 		} else {
 			at = at.Addr()
 		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(s.found[i].Object, at.Interface()); err != nil {
+		if err := s.convert(&s.found[i], at.Interface()); err != nil {
 			return err
 		}
 	}

@@ -95,7 +95,8 @@ type ObjectEvent struct {
 // representation, and nil for nil. [AsGiven] is that of the ObjectSelection.
 // Each object is decoded once: predicates and the handler share the result,
 // which is read-only. The error is that of an object that does not fit the
-// representation, or [ErrUnsupported].
+// representation, of which the log has a line for each object and cause, or
+// [ErrUnsupported].
 func (e ObjectEvent) As(r Representation, o *informerpool.Object) (client.Object, error) {
 	if e.views == nil || r > Metadata { // not made by a ClusterCache, or no representation
 		return nil, ErrUnsupported

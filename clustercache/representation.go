@@ -82,8 +82,9 @@ func (r Representation) of(cc *ClusterCache, o *informerpool.Object) (client.Obj
 // views are the objects of one event in the representations that were asked
 // for. Each is decoded once.
 type views struct {
-	cc    *ClusterCache
-	given Representation // what AsGiven means
+	cc      *ClusterCache
+	cluster client.ObjectKey
+	given   Representation // what AsGiven means
 
 	mu      sync.Mutex // protects decoded
 	decoded map[view]client.Object
@@ -112,6 +113,7 @@ func (v *views) as(r Representation, o *informerpool.Object) (client.Object, err
 	}
 	obj, err := r.of(v.cc, o)
 	if err != nil {
+		v.misfit(o, err)
 		return nil, err
 	}
 	if v.decoded == nil {
@@ -120,6 +122,16 @@ func (v *views) as(r Representation, o *informerpool.Object) (client.Object, err
 	v.decoded[key] = obj
 
 	return obj, nil
+}
+
+// misfit logs that an object does not fit the representation that a predicate
+// or a handler asks for: once for an object and a cause, which names both,
+// however many events and handlers it has.
+func (v *views) misfit(o *informerpool.Object, err error) {
+	if name := clusterName(v.cluster); v.cc.misfits.First(name, err) {
+		v.cc.log.Error(err, "Object cannot be given to a predicate or handler", "cluster", name,
+			"kind", kindName(o.Kind().GVK()), "object", objectName(client.ObjectKeyFromObject(o)))
+	}
 }
 
 // passes reports whether predicates let an event pass. A requested object

@@ -59,13 +59,10 @@ func (s *objectSubscription) handle(e informerpool.Event, to func(ObjectEvent)) 
 	}
 	defer s.cc.calls.Enter("predicate or handler of an ObjectSelection")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
-	v := &views{cc: s.cc, given: s.representation(gvk)}
+	v := &views{cc: s.cc, cluster: e.Key.Cluster, given: s.representation(gvk)}
 	ok, err := v.passes(s.spec.Predicates, e)
 	if err != nil {
 		s.misfit.Add(1)
-		s.cc.log.Error(err, "Object cannot be given to predicates; its event passes",
-			"cluster", clusterName(e.Key.Cluster), "kind", kindName(gvk),
-			"object", watchset.ObjectName(client.ObjectKeyFromObject(e.Object())))
 	}
 	if ok || err != nil {
 		to(ObjectEvent{

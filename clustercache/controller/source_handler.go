@@ -89,14 +89,15 @@ func changed(before, deleted client.Object) bool {
 	return !reflect.DeepEqual(a, b)
 }
 
-// view returns an object of an event as the handler receives it, or nil.
+// view returns an object of an event as the handler receives it; nil if there
+// is none, or if it does not fit the type.
 func (s *handlerSource) view(e clustercache.ObjectEvent, o *informerpool.Object) client.Object {
 	if o == nil {
 		return nil
 	}
-	obj, ok := viewOf(s.cc, e, clustercache.AsGiven, o)
-	if !ok {
-		return nil
+	obj, err := e.As(clustercache.AsGiven, o)
+	if err != nil {
+		return nil // As has logged it
 	}
 	return obj
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // ObjectMapFunc returns the requests to reconcile because of an object of a
@@ -116,9 +115,9 @@ func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
 		if o == nil {
 			continue
 		}
-		obj, ok := viewOf(s.cc, e, s.representation, o)
-		if !ok {
-			s.failures.Add(1)
+		obj, err := e.As(s.representation, o)
+		if err != nil {
+			s.failures.Add(1) // As has logged it
 			continue
 		}
 		for _, q := range mapping(r.ctx, e.Cluster, obj) {
@@ -129,20 +128,6 @@ func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
 	for q := range requests {
 		r.debounced.Add(q, e.Initial || e.Resync)
 	}
-}
-
-// viewOf returns an object of an event in a representation, and reports whether
-// it fits; if it does not, that is logged.
-func viewOf(
-	cc *clustercache.ClusterCache, e clustercache.ObjectEvent, r clustercache.Representation, o *informerpool.Object,
-) (client.Object, bool) {
-	obj, err := e.As(r, o)
-	if err != nil {
-		cc.Options().Logger.Error(err, "Object cannot be mapped to requests",
-			"cluster", clustername.Of(e.Cluster), "kind", watchset.KindName(e.GVK),
-			"object", watchset.ObjectName(client.ObjectKeyFromObject(o)))
-	}
-	return obj, err == nil
 }
 
 // kindsOf returns the kinds of a selection, for logs. Kinds that are nil, or

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/misfit"
 )
 
 // DefaultSyncTimeout is the default of Options.SyncTimeout.
@@ -52,6 +53,7 @@ type Options struct {
 type Clusters struct {
 	cc      *clustercache.ClusterCache
 	options Options
+	misfits misfit.Log
 
 	indexing sync.Mutex // serializes IndexField of all clusters; taken before mu, and before a cache's lock
 

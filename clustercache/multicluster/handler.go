@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/misfit"
 )
 
 // handler calls a handler written for client-go, with objects in the
@@ -16,7 +17,9 @@ import (
 type handler struct {
 	to             toolscache.ResourceEventHandler
 	representation representation
+	cluster        string
 	log            logr.Logger
+	misfits        *misfit.Log
 	replayed       func()
 	gone           func() bool // reports whether the cluster was removed
 }
@@ -53,18 +56,21 @@ func (h *handler) Handle(e informerpool.Event) {
 }
 
 // decode returns nil for nil, and for an object that does not fit the type:
-// there is no caller to return the error to.
+// there is no caller to return the error to. The log has one line for each
+// object and cause.
 func (h *handler) decode(o *informerpool.Object) client.Object {
 	if o == nil {
 		return nil
 	}
 	out, err := h.representation.decode(o)
-	if err != nil {
-		h.log.Error(err, "Object cannot be decoded", "kind", h.representation.gvk.Kind,
-			"type", h.representation.typ.String(), "object", client.ObjectKeyFromObject(o).String())
-		return nil
+	if err == nil {
+		return out
 	}
-	return out
+	if h.misfits.First(h.cluster, err) {
+		h.log.Error(err, "Object cannot be decoded", "cluster", h.cluster, "kind", h.representation.gvk.Kind,
+			"type", h.representation.typ.String(), "object", client.ObjectKeyFromObject(o).String())
+	}
+	return nil
 }
 
 // keyOf returns the key that client-go's stores use for an object: without a

@@ -11,6 +11,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // registration is one handler of an informer, which holds the watch.
@@ -49,7 +50,9 @@ func (r *registration) connect(h toolscache.ResourceEventHandler) error {
 	r.events, err = w.AddEventHandler(&handler{
 		to:             h,
 		representation: r.i.representation,
+		cluster:        clustername.Of(r.i.c.key),
 		log:            r.i.c.s.options.Logger,
+		misfits:        &r.i.c.s.misfits,
 		replayed:       r.settle,
 		gone:           r.i.c.gone,
 	})

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
+
+	misfits "github.com/fleetcache/fleetcache/internal/misfit"
 )
 
 // DeepCopyObject returns a new *unstructured.Unstructured that belongs to the
@@ -61,7 +63,9 @@ func (o *Object) Into(dst runtime.Object) error {
 	v.Elem().SetZero()
 	if err := o.intoByLibrary(s, dst); err != nil {
 		v.Elem().SetZero()
-		return o.decodeError(dst, err)
+		misfit := o.decodeError(dst, ErrMismatch)
+		misfit.Field = misfits.Find(s.other, v.Type().Elem())
+		return misfit
 	}
 
 	return nil

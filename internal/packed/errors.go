@@ -4,7 +4,7 @@
 package packed
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -34,7 +34,7 @@ type DecodeError struct {
 	Namespace, Name string
 	// Target is the Go type.
 	Target string
-	// Field is the Go path of the field that does not fit, if known.
+	// Field is the path of the field that does not fit, and how, if known.
 	Field string
 	// Err is ErrTarget, ErrCorrupt or ErrMismatch.
 	Err error
@@ -42,38 +42,23 @@ type DecodeError struct {
 
 // Error implements error.
 func (e *DecodeError) Error() string {
-	msg := fmt.Sprintf("decode %s %s into %s: %v", wire.Excerpt(e.GVK.Kind), wire.Excerpt(e.Namespace+"/"+e.Name),
-		e.Target, e.Err)
-	if e.Field != "" {
-		msg += " at " + e.Field
-	}
-	return msg
+	return fmt.Sprintf("decode %s %s into %s: %s", wire.Excerpt(e.GVK.Kind), wire.Excerpt(e.Namespace+"/"+e.Name),
+		e.Target, cmp.Or(e.Field, e.Err.Error()))
 }
 
 // Unwrap returns Err.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// decodeError wraps an error of Into. Of an error of the JSON library it keeps
-// only the position, because the error's text quotes values, which may be
-// secret.
-func (o *Object) decodeError(dst runtime.Object, err error) error {
-	d := &DecodeError{
+// decodeError returns an error of Into. It never wraps one of the JSON library,
+// whose text quotes values, which may be secret.
+func (o *Object) decodeError(dst runtime.Object, err error) *DecodeError {
+	return &DecodeError{
 		GVK:       o.kind.gvk,
 		Namespace: o.GetNamespace(),
 		Name:      o.GetName(),
 		Target:    fmt.Sprintf("%T", dst),
-		Err:       ErrMismatch,
+		Err:       err,
 	}
-	switch {
-	case errors.Is(err, ErrTarget), errors.Is(err, ErrCorrupt):
-		d.Err = err
-	default:
-		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			d.Field = t.Struct + "." + t.Field
-		}
-	}
-
-	return d
 }
 
 // readOnly is the panic message of every setter.

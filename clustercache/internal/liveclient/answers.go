@@ -25,6 +25,8 @@ const (
 	// maxStatus bounds the memory of a status in an answer that is not a
 	// success.
 	maxStatus = 32 << 20
+	// maxRaw is how much of an answer is kept until it is decoded.
+	maxRaw = 1 << 20
 )
 
 // answers is the round tripper that bounds and checks the answers to calls
@@ -76,7 +78,7 @@ func onlyJSON(accept string) string {
 
 // admit wraps the body of a successful answer to enforce the budget.
 func (c *callState) admit(resp *http.Response) error {
-	c.answered = true
+	c.answered, c.raw = true, nil
 	switch {
 	case resp.StatusCode != http.StatusNoContent && resp.ContentLength != 0:
 	case c.write:
@@ -102,6 +104,17 @@ func (c *callState) admit(resp *http.Response) error {
 	}
 
 	return nil
+}
+
+// keep keeps the next bytes of an answer, of which so many were read by now.
+func (c *callState) keep(next []byte, read int64) {
+	switch {
+	case c.into == nil:
+	case read > maxRaw:
+		c.raw = nil
+	default:
+		c.raw = append(c.raw, next...)
+	}
 }
 
 // admitFailure reduces an unsuccessful answer to text and a status: client-go
@@ -136,6 +149,7 @@ func (b *objectBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.meter.Feed(p[:n])
 	b.read += int64(n)
+	b.call.keep(p[:n], b.read)
 	b.call.budget.read += int64(n)
 	if over := b.call.budget.check(b.meter.Cost() + copies*b.read); over != nil && !b.call.deletes {
 		return 0, b.call.fail(over)

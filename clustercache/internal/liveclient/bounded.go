@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,8 +21,10 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/sanitize"
 	"github.com/fleetcache/fleetcache/internal/transport"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // bounded bounds what client-go does for one call: the time of all its tries
@@ -68,17 +71,54 @@ func (l *bounded) do(ctx context.Context, answer *callState, call func(context.C
 	case errors.Is(err, transport.ErrBodyTooLarge):
 		return fmt.Errorf("%w: %w", informerpool.ErrBudget, err)
 	case answer.answered && !broken && ctx.Err() == nil:
-		return &answerError{err: err}
+		return answer.misfit(err)
 	}
 
 	return err
 }
 
+// misfit returns the error of an answer that cannot be decoded.
+func (c *callState) misfit(err error) error {
+	of := c.name
+	if of == "" && c.whose != nil {
+		of = nameOf(c.whose.namespace, c.whose.name)
+	}
+	e := &answerError{of: of, err: err}
+	if c.into != nil {
+		e.field = misfit.Find(c.raw, c.into)
+	}
+	return e
+}
+
 // answerError is an answer that cannot be decoded. Decoders quote it; the error
 // chain stays searchable.
-type answerError struct{ err error }
+type answerError struct {
+	of    string // the object; may be empty
+	field string // that does not fit, and how; empty if unknown
+	err   error
+}
 
-func (e *answerError) Error() string { return fmt.Sprintf("%s (%T)", ErrAnswer, e.err) }
+func (e *answerError) Error() string {
+	text := ErrAnswer.Error()
+	if of := strings.TrimSpace(e.of); of != "" {
+		text += ": " + of
+	}
+	if e.field == "" {
+		return fmt.Sprintf("%s (%T)", text, e.err)
+	}
+	return text + ": " + e.field
+}
+
+// nameOf returns the name of an object, of which others wrote, in errors.
+func nameOf(namespace, name string) string {
+	switch {
+	case name == "":
+		return ""
+	case namespace == "":
+		return wire.Excerpt(name)
+	}
+	return wire.Excerpt(namespace + "/" + name)
+}
 
 // Is implements errors.Is.
 func (e *answerError) Is(target error) bool { return target == ErrAnswer }
@@ -89,6 +129,7 @@ func (e *answerError) Unwrap() error { return e.err }
 // Get implements client.Client.
 func (l *bounded) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	answer := l.answer(obj)
+	answer.name = nameOf(key.Namespace, key.Name)
 	err := l.do(ctx, answer, func(ctx context.Context, c client.Client) error { return c.Get(ctx, key, obj, opts...) })
 	if err != nil {
 		return err
@@ -96,7 +137,7 @@ func (l *bounded) Get(ctx context.Context, key client.ObjectKey, obj client.Obje
 	if err := identified(key, obj); err != nil {
 		reflect.ValueOf(obj).Elem().SetZero() // the content belongs to another object
 		obj.GetObjectKind().SetGroupVersionKind(answer.want)
-		return err
+		return fmt.Errorf("%s: %w", answer.name, err)
 	}
 	return nil
 }

@@ -39,6 +39,9 @@ type callState struct {
 	list    *items // nil: one object is expected
 	item    int    // the largest object of a list in JSON, if larger than usual
 
+	name string // of the object that is asked for; empty: unknown, or whose
+	raw  []byte // what client-go decodes, to find what does not fit; nil if it is longer than maxRaw
+
 	answered   bool
 	unanswered bool     // a try may have been executed, or may be later
 	failed     error    // why the answer was refused

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/transport"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -107,6 +108,7 @@ func (b *listBody) Read(p []byte) (int, error) {
 		if document, b.err = b.call.list.read(b.call, &countedBody{b: b}); b.err != nil {
 			b.call.list.items = reflect.Value{}
 		}
+		b.call.raw = document
 		b.rest = bytes.NewReader(document)
 	}
 
@@ -142,7 +144,7 @@ func (l *items) read(call *callState, body io.Reader) ([]byte, error) {
 			call.budget.taken += l.cost(m)
 			return l.finish(call, r, errors.Is(err, io.EOF))
 		case err != nil:
-			return nil, call.fail(limited(err))
+			return nil, call.fail(malformed(limited(err)))
 		}
 
 		m.Next()
@@ -155,7 +157,7 @@ func (l *items) read(call *callState, body io.Reader) ([]byte, error) {
 			return nil, call.fail(err)
 		}
 		if err := l.add(raw); err != nil {
-			return nil, err
+			return nil, call.fail(l.misfit(raw, err))
 		}
 	}
 }
@@ -170,6 +172,17 @@ func (l *items) cost(m *meter.Meter) int64 {
 func limited(err error) error {
 	if limit, ok := errors.AsType[*wire.LimitError](err); ok {
 		return fmt.Errorf("%w: %w", informerpool.ErrBudget, limit)
+	}
+	return err
+}
+
+// malformed turns the errors of a document that is whole and no list into an
+// ErrAnswer with their text, which quotes nothing.
+func malformed(err error) error {
+	_, field := errors.AsType[*wire.FieldError](err)
+	syntax, _ := errors.AsType[*wire.SyntaxError](err)
+	if field || syntax != nil && syntax.Err == nil {
+		return &answerError{field: err.Error(), err: err}
 	}
 	return err
 }
@@ -215,6 +228,16 @@ func (l *items) add(raw []byte) error {
 	l.items = reflect.Append(l.items, value)
 
 	return nil
+}
+
+// misfit returns the error of an item that cannot be decoded.
+func (l *items) misfit(raw []byte, err error) error {
+	id := wire.Identify(raw)
+	return &answerError{
+		of:    fmt.Sprintf("items[%d] %s", l.items.Len(), nameOf(id.Namespace, id.Name)),
+		field: misfit.Find(raw, l.decoded()),
+		err:   err,
+	}
 }
 
 // finish checks the list as a whole, and returns it without its items.
