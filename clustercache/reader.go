@@ -102,13 +102,15 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 // them; beyond that the list fails with [ErrUnsupported]. A list never waits
 // for an informer.
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	o, lo := r.listOptions(opts)
+	o, lo, invalid := r.listOptions(opts)
 	gvk, err := apiutil.GVKForObject(list, r.cc.options.Scheme)
 	switch {
 	case err != nil && isNil(list):
 		return r.fail(gvk, "list", errReadIntoNil)
 	case err != nil:
 		return r.fail(gvk, "list", err)
+	case invalid != nil:
+		return r.fail(gvk, "list", invalid)
 	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
