@@ -30,7 +30,8 @@ var allowed = map[string][]string{
 		"clustercache/internal/tenure", "clustercache/internal/twins", "clustercache/internal/watchset",
 		"clustercache/internal/writes",
 		"clustercache/ownership", "clustercache/persist", "clustercache/resolver", "gc", "informerpool",
-		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/misfit",
+		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/listopts",
+		"internal/misfit",
 		"internal/packed", "internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
 	"clustercache/controller": {
@@ -41,6 +42,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/clusterapi": { // a module of its own
 		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver", "informerpool",
+		"internal/listopts",
 	},
 	"clustercache/conditions": {
 		"clustercache", "clustercache/internal/watchset", "clustercache/resolver",
@@ -66,19 +68,21 @@ var allowed = map[string][]string{
 	},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "clustercache/internal/writes", "informerpool",
-		"internal/meter", "internal/misfit", "internal/restmap", "internal/sanitize", "internal/transport",
+		"internal/listopts", "internal/meter", "internal/misfit", "internal/restmap", "internal/sanitize",
+		"internal/transport",
 		"internal/wire",
 	},
 	"clustercache/internal/debounce":    {"internal/timetable"},
 	"clustercache/internal/definitions": {"informerpool", "internal/timetable", "internal/wire"},
 	"clustercache/internal/tenure":      {"clustercache/ownership", "internal/timetable"},
 	"clustercache/internal/watchset": {
-		"clustercache/internal/definitions", "informerpool", "internal/restmap", "internal/timetable",
+		"clustercache/internal/definitions", "informerpool",
+		"internal/listopts", "internal/restmap", "internal/timetable",
 	},
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",
-		"internal/callback", "internal/clustername", "internal/misfit",
+		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit",
 	},
 	"clustercache/ownership": {"internal/clustername"},
 	"clustercache/remote": {
@@ -89,7 +93,7 @@ var allowed = map[string][]string{
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
 		"clustercache/resolver/internal/netaddr",
-		"internal/callback", "internal/clustername", "internal/dial",
+		"internal/callback", "internal/clustername", "internal/dial", "internal/listopts",
 	},
 	"clustercache/resolver/internal/changes": {"internal/clustername"},
 	"clustercache/resolver/capi":             {"clustercache/resolver"},

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/gc"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // Declare replaces the set of targets that an owner needs. Call it on every run
@@ -198,11 +199,10 @@ func clusterSelector(t Target) (string, error) {
 	if t.Cluster != (client.ObjectKey{}) {
 		return "", errTwoSelectors
 	}
-	text := t.ClusterSelector.String()
-	if text == "" && !t.ClusterSelector.Empty() {
+	if listopts.LabelsOfNothing(t.ClusterSelector) {
 		return "", errSelectsNone // the empty text would select everything
 	}
-	canonical, err := labels.Parse(text)
+	canonical, err := labels.Parse(t.ClusterSelector.String())
 	if err != nil {
 		return "", err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
@@ -138,6 +139,9 @@ func (cc *ClusterCache) selection(obj client.Object, opts []client.ListOption) (
 		return watchset.Selection{GVK: gvk}, &OptionError{Field: "Limit", Err: errNoPages}
 	}
 
+	if err := listopts.Resolve(&o); err != nil {
+		return watchset.Selection{GVK: gvk}, err
+	}
 	id, err := watchset.Select(gvk, &o)
 	if invalid, ok := errors.AsType[*informerpool.KeyError](err); ok { // whose key names no resource yet
 		err = &OptionError{Field: invalid.Field, Err: invalid.Err}

@@ -4,6 +4,7 @@
 package clustercache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/packedlist"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // cutAtLimit is the continue token of a list that was selected here and has
@@ -69,7 +70,7 @@ func (c *cluster) selectCached(
 		}
 		return selected{}, errLive
 	}
-	if liveclient.SelectsNothing(lo) {
+	if listopts.Nothing(lo) != "" {
 		return selected{}, nil // true whatever the API server has
 	}
 	if o.mode == LiveOnly {
@@ -88,9 +89,9 @@ func (c *cluster) selectCached(
 func (r *reader) ListPacked(
 	ctx context.Context, kind client.Object, live bool, opts ...client.ListOption,
 ) ([]*informerpool.Object, bool, error) {
-	o, lo := r.listOptions(opts)
+	o, lo, invalid := r.listOptions(opts)
 	gvk, err := apiutil.GVKForObject(kind, r.cc.options.Scheme)
-	if err != nil {
+	if err = cmp.Or(err, invalid); err != nil {
 		return nil, false, r.fail(gvk, "list", err)
 	}
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
@@ -131,7 +132,7 @@ func (r *reader) Decode(o *informerpool.Object, dst client.Object) error {
 }
 
 // listOptions separates the options of reads from those of lists.
-func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.ListOptions) {
+func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.ListOptions, error) {
 	o, lo := readOptions{mode: r.mode}, client.ListOptions{}
 	for _, opt := range opts {
 		if own, ok := opt.(readOption); ok {
@@ -140,7 +141,7 @@ func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.List
 			opt.ApplyToList(&lo)
 		}
 	}
-	return o, lo
+	return o, lo, listopts.Resolve(&lo)
 }
 
 // selected is the result of a list from the cache.

@@ -85,7 +85,8 @@ type Options struct {
 	// writes is this old; then, and as long as the cache is behind, the API
 	// server answers, or, in mode CacheOnly, the read fails with [ErrStale].
 	// Useful is a second. The option client.DisableReadYourWritesConsistency
-	// excepts a read or a write. Defaults to 0, which means never: as with
+	// excepts a read or a write; of DeleteAllOf, the field of that name in the
+	// DeleteOptions. Defaults to 0, which means never: as with
 	// EnableReadYourWritesConsistency of controller-runtime. docs/reading.md
 	// says which writes count.
 	ReadYourWrites time.Duration

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -80,9 +81,12 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 
 	if errors.Is(err, errLive) {
 		err = c.liveRead(&o, func(live client.Client) error { return live.Get(ctx, key, obj, opts...) })
-		if err == nil {
+		switch {
+		case err == nil:
 			nameKind(obj, gvk)
 			c.wants.Seen(gvk, obj)
+		case o.written != nil && apistatus.SaysAbsent(err) && (&client.GetOptions{}).ApplyOptions(opts).Raw == nil:
+			o.written.Absent()
 		}
 		return r.fail(gvk, "get", err)
 	}
@@ -102,13 +106,15 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 // them; beyond that the list fails with [ErrUnsupported]. A list never waits
 // for an informer.
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	o, lo := r.listOptions(opts)
+	o, lo, invalid := r.listOptions(opts)
 	gvk, err := apiutil.GVKForObject(list, r.cc.options.Scheme)
 	switch {
 	case err != nil && isNil(list):
 		return r.fail(gvk, "list", errReadIntoNil)
 	case err != nil:
 		return r.fail(gvk, "list", err)
+	case invalid != nil:
+		return r.fail(gvk, "list", invalid)
 	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
@@ -126,7 +132,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 			nameKinds(list, gvk)
 			c.wants.SeenAll(gvk, list)
 			if o.written != nil && lo.Continue == "" && (lo.Raw == nil || lo.Raw.ResourceVersion == "") {
-				o.written.Listed(list.GetResourceVersion())
+				o.written.Listed(list.GetResourceVersion(), lacking(list, &lo))
 			}
 		}
 		return r.fail(gvk, "list", unindexed(err, &lo))
@@ -143,6 +149,25 @@ func unindexed(err error, lo *client.ListOptions) error {
 		return err
 	}
 	return fmt.Errorf("%w: add an index of the field (Options.Indexes) and watch the kind", err)
+}
+
+// lacking returns a function that reports whether an object with these labels
+// would be in the answer to a list, and is not.
+func lacking(list client.ObjectList, lo *client.ListOptions) func(client.ObjectKey, map[string]string) bool {
+	if list.GetContinue() != "" || lo.FieldSelector != nil && !lo.FieldSelector.Empty() {
+		return func(client.ObjectKey, map[string]string) bool { return false } // it may be one of the others
+	}
+	has := map[client.ObjectKey]struct{}{}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		if obj, ok := o.(client.Object); ok {
+			has[client.ObjectKeyFromObject(obj)] = struct{}{}
+		}
+		return nil
+	})
+	return func(key client.ObjectKey, of map[string]string) bool {
+		_, found := has[key]
+		return !found && (lo.LabelSelector == nil || lo.LabelSelector.Matches(labels.Set(of)))
+	}
 }
 
 // nameKind sets the type meta that client-go omits from typed objects, as

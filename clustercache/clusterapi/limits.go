@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // limit is the part of a kind that Cluster API's options would cache. Kinds
@@ -107,8 +108,11 @@ func (c limitedClient) List(ctx context.Context, list client.ObjectList, opts ..
 	}
 
 	o := (&client.ListOptions{}).ApplyOptions(opts)
+	if err := listopts.Resolve(o); err != nil {
+		return err
+	}
 	if l.namespace != "" && o.Namespace != "" && o.Namespace != l.namespace {
-		return meta.SetList(list, nil)
+		return listopts.Empty(list)
 	}
 	if l.namespace != "" {
 		o.Namespace = l.namespace

@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // remote is one cluster. It embeds the result of cluster.New, made from parts
@@ -43,6 +45,17 @@ func newRemote(s *Clusters, key client.ObjectKey) (*remote, error) {
 			return &mapper{cc: s.cc, key: key}, nil
 		}
 		o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return r.cache, nil }
+		newClient := o.NewClient
+		if newClient == nil {
+			newClient = client.New
+		}
+		o.NewClient = func(config *rest.Config, options client.Options) (client.Client, error) {
+			c, err := newClient(config, options)
+			if err != nil {
+				return nil, err
+			}
+			return listopts.Client(c), nil
+		}
 		if o.Client.Cache == nil {
 			// One informer serves every form of a kind, so unstructured objects
 			// need not be read from the server.
@@ -55,3 +68,6 @@ func newRemote(s *Clusters, key client.ObjectKey) (*remote, error) {
 	}
 	return r, nil
 }
+
+// GetAPIReader implements cluster.Cluster.
+func (r *remote) GetAPIReader() client.Reader { return listopts.Reader(r.Cluster.GetAPIReader()) }

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // HubOptions are common to all resolvers that read objects of the hub.
@@ -27,8 +28,9 @@ type HubOptions struct {
 	// unless the convention has one.
 	Namespace string
 	// Selector limits the resolver further, in addition to the convention's own
-	// labels, and is evaluated by the hub's API server. Default: no further
-	// limit.
+	// labels, and is evaluated by the hub's API server. One that selects nothing,
+	// which that server would take for everything, is refused. Default: no
+	// further limit.
 	Selector labels.Selector
 	// Allow is what the objects may use. Default: nothing that needs a
 	// permission.
@@ -55,6 +57,9 @@ type HubOptions struct {
 const defaultGrace = 10 * time.Second
 
 func (o *HubOptions) validate() error {
+	if listopts.LabelsOfNothing(o.Selector) {
+		return errors.New("resolver: Selector: selects nothing")
+	}
 	if o.MaxBytes < 0 {
 		return errors.New("resolver: MaxBytes is negative")
 	}

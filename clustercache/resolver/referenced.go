@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // ReferenceOptions describe objects that name the Secrets of their clusters.
@@ -95,6 +97,8 @@ func Referenced(hub client.WithWatch, options ReferenceOptions) (*HubResolver, e
 		return nil, errors.New("resolver: Referenced needs a Kind, which is neither Secret nor ConfigMap")
 	case (options.SecretName == "") == (options.Reference == nil):
 		return nil, errors.New("resolver: Referenced needs either SecretName or Reference")
+	case listopts.LabelsOfNothing(options.SecretSelector):
+		return nil, errors.New("resolver: SecretSelector: selects nothing")
 	}
 	for _, path := range []string{options.SecretName, options.SecretNamespace, options.SecretKey} {
 		if path != "" && slices.Contains(strings.Split(path, "."), "") {

@@ -15,10 +15,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/resolver/capi"
+	"github.com/fleetcache/fleetcache/clustercache/resolver/inventory"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
@@ -60,6 +63,48 @@ func TestLabelsOfTheObjectsThatDescribeACluster(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, before.Revision(), after.Revision(), "labels are no part of the access")
 	})
+}
+
+// TestHazardHubSelectorOfNothing: the text of a selector that selects nothing
+// is empty, which a hub's API server takes for everything: every Secret would
+// be one of a cluster.
+func TestHazardHubSelectorOfNothing(t *testing.T) {
+	hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
+	member := schema.GroupVersionKind{Group: "fleet.example", Version: "v1", Kind: "Member"}
+	for name, nothing := range map[string]labels.Selector{
+		"Nothing": labels.Nothing(), "of nil": client.MatchingLabelsSelector{Selector: labels.Nothing()},
+	} {
+		options := resolver.HubOptions{Namespace: "fleet", Selector: nothing}
+		for convention, of := range map[string]func() (*resolver.HubResolver, error){
+			"Secrets": func() (*resolver.HubResolver, error) {
+				return resolver.Secrets(hub, resolver.SecretOptions{HubOptions: options})
+			},
+			"ClusterAPI": func() (*resolver.HubResolver, error) { return resolver.ClusterAPI(hub, options) },
+			"ArgoCD": func() (*resolver.HubResolver, error) {
+				return resolver.ArgoCD(hub, resolver.ArgoCDOptions{HubOptions: options})
+			},
+			"Karmada":             func() (*resolver.HubResolver, error) { return resolver.Karmada(hub, options) },
+			"MulticlusterRuntime": func() (*resolver.HubResolver, error) { return resolver.MulticlusterRuntime(hub, options) },
+			"capi":                func() (*resolver.HubResolver, error) { return capi.Clusters(hub, capi.Options{HubOptions: options}) },
+			"inventory": func() (*resolver.HubResolver, error) {
+				return inventory.Secrets(hub, inventory.SecretOptions{HubOptions: options, Consumer: "me"})
+			},
+			"Referenced": func() (*resolver.HubResolver, error) {
+				return resolver.Referenced(hub, resolver.ReferenceOptions{
+					HubOptions: options, Kind: member, SecretName: "spec.secret",
+				})
+			},
+			"Secrets of Referenced": func() (*resolver.HubResolver, error) {
+				return resolver.Referenced(hub, resolver.ReferenceOptions{
+					Kind: member, SecretName: "spec.secret", SecretSelector: nothing,
+				})
+			},
+		} {
+			_, err := of()
+			require.ErrorContains(t, err, "Selector: selects nothing", "%s %s", convention, name)
+		}
+	}
+	require.Zero(t, hub.Requests.Load())
 }
 
 // TestSelectReportsOnlyWhatEntersStaysAndLeaves follows a cluster of another

@@ -4,67 +4,94 @@
 package reading_test
 
 import (
-	"errors"
+	"context"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
-// selectorForms are all forms of selectors that select nothing, or everything.
-// Each is an option of lists and of deletes.
-var selectorForms = map[string]struct {
+// selectorForm is a form of selector, as an option of lists and of deletes.
+type selectorForm struct {
 	option interface {
 		client.ListOption
 		client.DeleteAllOfOption
 	}
-	selects int
-}{
-	"label selector of nil":        {client.MatchingLabelsSelector{}, 0},
-	"labels.Nothing":               {client.MatchingLabelsSelector{Selector: labels.Nothing()}, 0},
-	"field selector of nil":        {client.MatchingFieldsSelector{}, 0},
-	"fields.Nothing":               {client.MatchingFieldsSelector{Selector: fields.Nothing()}, 0},
-	"labels.Nothing among others":  {bothSelectors{labels.Nothing(), fields.Everything()}, 0},
-	"fields.Nothing among others":  {bothSelectors{labels.Everything(), fields.Nothing()}, 0},
-	"labels of no object":          {client.MatchingLabels{"app": "none"}, 0},
-	"labels.Everything":            {client.MatchingLabelsSelector{Selector: labels.Everything()}, 4},
-	"labels of a nil map":          {client.MatchingLabels(nil), 4},
-	"no label keys":                {client.HasLabels{}, 4},
-	"fields.Everything":            {client.MatchingFieldsSelector{Selector: fields.Everything()}, 4},
-	"fields of a nil map":          {client.MatchingFields(nil), 4},
-	"everything by both selectors": {bothSelectors{labels.Everything(), fields.Everything()}, 4},
-	"neither selector":             {bothSelectors{}, 4},
-	"half by labels":               {client.MatchingLabels{"app": "1"}, 2},
-	"fields.Nothing and a name": {
-		bothSelectors{nil, fields.AndSelectors(
-			fields.Nothing(), fields.OneTermEqualSelector("metadata.name", "config-1"))}, 0,
-	},
-	"one by a field": {client.MatchingFields{"metadata.name": "config-1"}, 1},
+	// selects are the names of those of someConfigMaps(4) that it selects.
+	selects []string
+	// refused means that watches refuse it, since it selects nothing.
+	refused bool
 }
 
-// bothSelectors are options that set both selectors.
-type bothSelectors struct {
+var (
+	noneOf = []string{}
+	allOf  = []string{"config-0", "config-1", "config-2", "config-3"}
+	halfOf = []string{"config-1", "config-3"}
+)
+
+// selectorForms are all forms of selectors that select nothing, or everything,
+// and some that select a part.
+var selectorForms = map[string]selectorForm{
+	"label selector of nil":       {client.MatchingLabelsSelector{}, noneOf, true},
+	"labels.Nothing":              {client.MatchingLabelsSelector{Selector: labels.Nothing()}, noneOf, true},
+	"field selector of nil":       {client.MatchingFieldsSelector{}, noneOf, true},
+	"fields.Nothing":              {client.MatchingFieldsSelector{Selector: fields.Nothing()}, noneOf, true},
+	"labels.Nothing among others": {manyOptions{labels: labels.Nothing(), fields: fields.Everything()}, noneOf, true},
+	"fields.Nothing among others": {manyOptions{labels: labels.Everything(), fields: fields.Nothing()}, noneOf, true},
+	"fields.Nothing and a name": {manyOptions{fields: fields.AndSelectors(
+		fields.Nothing(), fields.OneTermEqualSelector("metadata.name", "config-1"))}, noneOf, true},
+	"fields.Nothing and a name twice": {manyOptions{fields: fields.AndSelectors(
+		fields.OneTermEqualSelector("metadata.name", "config-1"),
+		fields.OneTermNotEqualSelector("metadata.name", "config-2"), fields.Nothing())}, noneOf, true},
+	"labels.Nothing instead of those of Raw": {
+		manyOptions{labels: labels.Nothing(), raw: &metav1.ListOptions{LabelSelector: "app"}}, noneOf, true},
+
+	"labels of no object":          {client.MatchingLabels{"app": "none"}, noneOf, false},
+	"labels.Everything":            {client.MatchingLabelsSelector{Selector: labels.Everything()}, allOf, false},
+	"labels of a nil map":          {client.MatchingLabels(nil), allOf, false},
+	"no label keys":                {client.HasLabels{}, allOf, false},
+	"fields.Everything":            {client.MatchingFieldsSelector{Selector: fields.Everything()}, allOf, false},
+	"fields of a nil map":          {client.MatchingFields(nil), allOf, false},
+	"everything by both selectors": {manyOptions{labels: labels.Everything(), fields: fields.Everything()}, allOf, false},
+	"neither selector":             {manyOptions{}, allOf, false},
+	"Raw without a selector":       {manyOptions{raw: &metav1.ListOptions{}}, allOf, false},
+	"half by labels":               {client.MatchingLabels{"app": "1"}, halfOf, false},
+	"half by labels of Raw":        {manyOptions{raw: &metav1.ListOptions{LabelSelector: "app=1"}}, halfOf, false},
+	"half by labels instead of those of Raw": {
+		manyOptions{labels: appIs("1"), raw: &metav1.ListOptions{LabelSelector: "app=0"}}, halfOf, false},
+	"one by a field": {client.MatchingFields{"metadata.name": "config-1"}, []string{"config-1"}, false},
+	"one by a field of Raw": {
+		manyOptions{raw: &metav1.ListOptions{FieldSelector: "metadata.name=config-1"}}, []string{"config-1"}, false},
+	"all but one by a field": {
+		manyOptions{fields: fields.OneTermNotEqualSelector("metadata.name", "config-0")}, allOf[1:], false},
+}
+
+func appIs(value string) labels.Selector { return labels.SelectorFromSet(labels.Set{"app": value}) }
+
+// manyOptions are options that set several selectors.
+type manyOptions struct {
 	labels labels.Selector
 	fields fields.Selector
+	raw    *metav1.ListOptions
 }
 
 // ApplyToList implements client.ListOption.
-func (s bothSelectors) ApplyToList(o *client.ListOptions) {
-	o.LabelSelector, o.FieldSelector = s.labels, s.fields
+func (s manyOptions) ApplyToList(o *client.ListOptions) {
+	o.LabelSelector, o.FieldSelector, o.Raw = s.labels, s.fields, s.raw.DeepCopy()
 }
 
 // ApplyToDeleteAllOf implements client.DeleteAllOfOption.
-func (s bothSelectors) ApplyToDeleteAllOf(o *client.DeleteAllOfOptions) {
+func (s manyOptions) ApplyToDeleteAllOf(o *client.DeleteAllOfOptions) {
 	s.ApplyToList(&o.ListOptions)
 }
 
@@ -76,58 +103,121 @@ func TestHazardSelectorOfNothingSelectsEverything(t *testing.T) {
 	for name, form := range selectorForms {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cc, r := configMapFleet(t, 4)
-				cached, err := cc.Client(fleettest.Key("a"))
-				require.NoError(t, err)
+				cc, _ := configMapFleet(t, 4)
 				live, err := cc.LiveClient(fleettest.Key("a"))
 				require.NoError(t, err)
-				in := client.InNamespace("default")
-				count := func(door string, r client.Reader, opts ...client.ListOption) {
-					for shape, fresh := range configMapForms() {
-						_, list := fresh()
-						list.SetContinue("of another list")
-						err := r.List(t.Context(), list, append(opts, form.option, in)...)
-						require.NoError(t, err, "%s %s", door, shape)
-						require.Equal(t, form.selects, meta.LenList(list), "%s %s", door, shape)
-						require.Empty(t, list.GetContinue(), "%s %s", door, shape)
+				h := &house{T: t, cc: cc, in: "default", form: form, await: func(holds func() bool) {
+					synctest.Wait()
+					require.True(t, holds())
+				}}
+				h.passesEveryDoor(form.selects, func() {
+					for _, o := range someConfigMaps(4) {
+						require.NoError(t, client.IgnoreAlreadyExists(live.Create(t.Context(), o)))
 					}
-				}
-				doors := func(when string, opts ...client.ListOption) {
-					count("Reader "+when, r, opts...)
-					count("Client "+when, cached, opts...)
-					count("Reader live "+when, r, clustercache.LiveOnly)
-					count("LiveClient "+when, live)
-					ofFleet, err := 0, error(nil)
-					for _, failed := range fleet.List(t.Context(), cc, &corev1.ConfigMap{}, form.option, in,
-						fleet.Options{Clusters: []client.ObjectKey{fleettest.Key("a")}}) {
-						ofFleet, err = ofFleet+1, errors.Join(err, failed)
-					}
-					require.NoError(t, err, when)
-					require.Equal(t, form.selects, ofFleet, when)
-				}
-				doors("without a watch")
-
-				require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-				doors("with a watch")
-				doors("with a watch, cached alone", clustercache.CacheOnly)
-
-				_, err = cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, form.option, in)
-				if form.selects == 0 && name != "labels of no object" && name != "fields.Nothing and a name" {
-					require.ErrorContains(t, err, "selects nothing")
-				} else {
-					require.NoError(t, err)
-				}
-
-				for _, c := range []client.Client{cached, live} {
-					all := &corev1.ConfigMap{}
-					require.NoError(t, c.DeleteAllOf(t.Context(), all, in, form.option, client.DryRunAll))
-					require.NoError(t, c.DeleteAllOf(t.Context(), all, in, form.option))
-					left := &metav1.PartialObjectMetadataList{}
-					left.SetGroupVersionKind(fleettest.ConfigMap.GroupVersion().WithKind("ConfigMapList"))
-					require.NoError(t, live.List(t.Context(), left, in))
-					require.Len(t, left.Items, 4-form.selects)
-				}
+				})
 			})
 		})
 	}
+}
+
+// TestHazardInvalidSelectorOfRaw: it fails wherever it is read.
+func TestHazardInvalidSelectorOfRaw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, r := configMapFleet(t, 1)
+		for field, raw := range map[string]*metav1.ListOptions{
+			"Raw.LabelSelector": {LabelSelector: "a in"}, "Raw.FieldSelector": {FieldSelector: "a"},
+		} {
+			for _, mode := range []clustercache.ReadMode{clustercache.PreferCache, clustercache.LiveOnly} {
+				_, list := configMapForms()["typed"]()
+				err := r.List(t.Context(), list, manyOptions{raw: raw}, mode)
+				require.ErrorContains(t, err, field)
+				require.ErrorContains(t, err, "fleet/a")
+			}
+			_, err := cc.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(fleettest.ConfigMap), manyOptions{raw: raw})
+			require.ErrorContains(t, err, field)
+		}
+	})
+}
+
+// TestHazardSelectorOfNoClusterSelectsAll is
+// TestHazardSelectorOfNothingSelectsEverything for the selectors of clusters.
+func TestHazardSelectorOfNoClusterSelectsAll(t *testing.T) {
+	env := func(value string) labels.Selector { return labels.SelectorFromSet(labels.Set{"env": value}) }
+	none, both := []string{}, []string{"dev", "prod"}
+	for name, form := range map[string]struct {
+		selector labels.Selector
+		selects  []string
+		refused  bool // as one that selects nothing, where that could only be a mistake
+	}{
+		"nil":                   {nil, both, false},
+		"Nothing":               {labels.Nothing(), none, true},
+		"Nothing and a label":   {labels.Nothing().Add(mustRequire(env("prod"))...), none, true},
+		"Everything":            {labels.Everything(), both, false},
+		"of an empty set":       {labels.SelectorFromSet(nil), both, false},
+		"of a label":            {env("prod"), []string{"prod"}, false},
+		"of no cluster's label": {env("test"), none, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := fleettest.NewDirectory()
+				for _, value := range both {
+					api := fleettest.NewAPI(t, "uid-"+value)
+					api.Put("one", value, nil)
+					d.Answer(fleettest.Key(value), func() (resolver.Access, error) {
+						access, err := resolver.NewAccess(api.Config())
+						return access.WithLabels(map[string]string{"env": value}), err
+					})
+				}
+				cc := fleettest.Start(t, fleettest.Silent(d))
+				for _, value := range both {
+					require.NoError(t, cc.Engage(fleettest.Key(value)))
+				}
+				synctest.Wait()
+
+				found := []string{}
+				for answer, err := range fleet.ByCluster(t.Context(), cc, clustercache.Kind(fleettest.ConfigMap),
+					fleet.Options{ClusterSelector: form.selector, Sorted: true}) {
+					require.NoError(t, err)
+					found = append(found, answer.Cluster.Name)
+				}
+				require.Equal(t, form.selects, found, "fleet")
+
+				shown := crowd{names: map[string]struct{}{}}
+				s, err := cc.Subscribe(clustercache.ObjectSelection{
+					Kinds: fleettest.ConfigMaps, Watch: true, ClusterSelector: form.selector,
+				}, func(e clustercache.ObjectEvent) { shown.add(e.Cluster.Name) })
+				require.NoError(t, err)
+				s.Start()
+				t.Cleanup(s.Stop)
+				q := fleettest.QueueOf[string](t)
+				clusters := controller.ClusterSource(cc,
+					func(_ context.Context, e clustercache.ClusterEvent) []string { return []string{e.Cluster.Name} },
+					controller.ClusterSourceOptions{ClusterSelector: form.selector})
+				require.NoError(t, clusters.Start(t.Context(), q))
+				t.Cleanup(clusters.Stop)
+				synctest.Wait()
+				require.Equal(t, form.selects, shown.sorted(), "Subscribe")
+				require.Len(t, form.selects, q.Len(), "ClusterSource")
+
+				if form.selector == nil {
+					return // selects the hub by its key in a Target, and is refused by Select
+				}
+				of, err := resolver.Select(d, form.selector)
+				require.NoError(t, err)
+				listed, err := of.Clusters(t.Context())
+				require.NoError(t, err)
+				require.Len(t, listed, len(form.selects), "Select")
+				declared, err := cc.Declare(t.Context(), fleettest.Owner("one"), clustercache.Target{
+					ClusterSelector: form.selector, Kind: clustercache.Kind(fleettest.ConfigMap),
+				})
+				require.Equal(t, form.refused, err != nil, "%v", err)
+				require.Len(t, declared.Added, len(form.selects), "Declare")
+			})
+		})
+	}
+}
+
+func mustRequire(s labels.Selector) labels.Requirements {
+	all, _ := s.Requirements()
+	return all
 }

@@ -4,14 +4,18 @@
 package reading_test
 
 import (
+	"bytes"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,6 +105,105 @@ func TestHazardRetriedWriteIsRefusedBecauseItWasExecuted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// dropping is the answer to a watch, of which a gateway drops the events, and
+// passes bookmarks, while drops is true. It passes the objects of a list.
+type dropping struct {
+	http.ResponseWriter
+
+	drops *atomic.Bool
+	lists bool   // until the first bookmark
+	rest  []byte // the beginning of a frame
+}
+
+// Write implements io.Writer.
+func (d *dropping) Write(p []byte) (int, error) {
+	d.rest = append(d.rest, p...)
+	for {
+		end := bytes.IndexByte(d.rest, '\n') + 1
+		if end == 0 {
+			return len(p), nil
+		}
+		frame := d.rest[:end]
+		d.rest = bytes.Clone(d.rest[end:])
+		bookmark := bytes.Contains(frame, []byte(`"BOOKMARK"`))
+		if d.drops.Load() && !d.lists && !bookmark {
+			continue
+		}
+		d.lists = d.lists && !bookmark
+		if _, err := d.ResponseWriter.Write(frame); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Flush implements http.Flusher.
+func (d *dropping) Flush() { d.ResponseWriter.(http.Flusher).Flush() }
+
+// TestHazardGatewayDropsEventsAndPassesBookmarks: the caches come further than
+// the writes, without what was written.
+func TestHazardGatewayDropsEventsAndPassesBookmarks(t *testing.T) {
+	for way, write := range ownWrites {
+		t.Run(way, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLate(t, patience)
+				l.release()
+				drops := &atomic.Bool{}
+				l.api.Set(func(r *http.Request) http.HandlerFunc {
+					if r.URL.Query().Get("watch") != "true" {
+						return nil
+					}
+					return func(w http.ResponseWriter, r *http.Request) {
+						lists := r.URL.Query().Has("sendInitialEvents")
+						l.api.Fake.ServeHTTP(&dropping{ResponseWriter: w, drops: drops, lists: lists}, r)
+					}
+				})
+				l.api.Cut() // the watches resume through the gateway
+				time.Sleep(time.Minute)
+				_, cached := states(t, l.c)
+				require.True(t, cached)
+
+				drops.Store(true)
+				require.NoError(t, write(t, l.c))
+				read := 0
+				for range 4 * 60 {
+					time.Sleep(time.Second)
+					truth, failed := everything(t, l.live)
+					shown, err := everything(t, l.c)
+					if failed != nil || err != nil { // while the cache is found out, and lists anew
+						continue
+					}
+					require.Equal(t, truth, shown)
+					read++
+				}
+				require.Greater(t, read, 200)
+			})
+		})
+	}
+}
+
+// everything returns the states of all ConfigMaps and Deployments, by lists and
+// by Gets, by name.
+func everything(t *testing.T, r client.Reader) (map[string]string, error) {
+	found := map[string]string{}
+	maps, apps := &corev1.ConfigMapList{}, &appsv1.DeploymentList{}
+	err := errors.Join(r.List(t.Context(), maps), r.List(t.Context(), apps))
+	for _, o := range maps.Items {
+		found["listed "+o.Name] = o.ResourceVersion
+	}
+	for _, o := range apps.Items {
+		found["listed Deployment "+o.Name] = o.ResourceVersion
+	}
+	for _, name := range []string{"one", "two", "new", "kept"} {
+		o := configMap(name)
+		failed := r.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+		if failed == nil {
+			found[name] = o.ResourceVersion
+		}
+		err = errors.Join(err, client.IgnoreNotFound(failed))
+	}
+	return found, err
 }
 
 func forbid(w http.ResponseWriter) {

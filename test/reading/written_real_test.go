@@ -15,7 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -126,6 +129,81 @@ func TestRealReadsShowWhatWasWritten(t *testing.T) {
 			require.Equal(t, truth, shown)
 			require.True(t, cached)
 			require.Equal(t, gets(t, server.Client()), gets(t, c))
+		})
+	}
+}
+
+// TestRealWritesByOtherKindsOfAnObjectAreShown: an object is written as one kind
+// or version, and read as another, of which there is a cache.
+func TestRealWritesByOtherKindsOfAnObjectAreShown(t *testing.T) {
+	crd := testenv.SimpleCRD("example.com", "Widget")
+	older := *crd.Spec.Versions[0].DeepCopy()
+	older.Name, older.Storage = "v1beta1", false
+	crd.Spec.Versions = append(crd.Spec.Versions, older)
+	server := testenv.Start(t, 1, testenv.WithCRDs(crd))[0]
+	d := fleettest.NewDirectory()
+	d.Set(fleettest.Key("a"), slowWatches(t, server))
+	o := fleettest.Quick(d)
+	o.ReadYourWrites = 20 * time.Second
+	cc := fleettest.Start(t, o)
+	require.NoError(t, cc.Engage(fleettest.Key("a")))
+	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+	c, err := cc.Client(fleettest.Key("a"))
+	require.NoError(t, err)
+
+	event := func(apiVersion string) *unstructured.Unstructured {
+		e := &unstructured.Unstructured{}
+		e.SetAPIVersion(apiVersion)
+		e.SetKind("Event")
+		for field, value := range map[string]any{
+			"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "reason": "Tested", "action": "Testing",
+			"reportingController": "example.com/test", "reportingInstance": "test-1",
+		} {
+			e.Object[field] = value
+		}
+		about := "regarding"
+		if apiVersion == "v1" {
+			about, e.Object["reportingComponent"] = "involvedObject", "example.com/test"
+			delete(e.Object, "reportingController")
+		}
+		e.Object[about] = map[string]any{"kind": "Pod", "namespace": "default", "name": "a"}
+		return e
+	}
+	widget := func(apiVersion string) *unstructured.Unstructured {
+		w := &unstructured.Unstructured{}
+		w.SetAPIVersion(apiVersion)
+		w.SetKind("Widget")
+		return w
+	}
+	for name, pair := range map[string][2]*unstructured.Unstructured{
+		"events.k8s.io and core":   {event("events.k8s.io/v1"), event("v1")},
+		"core and events.k8s.io":   {event("v1"), event("events.k8s.io/v1")},
+		"v1beta1 and v1 of a kind": {widget("example.com/v1beta1"), widget("example.com/v1")},
+		"v1 and v1beta1 of a kind": {widget("example.com/v1"), widget("example.com/v1beta1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			written, read := pair[0], pair[1]
+			w, err := cc.Watch(t.Context(), fleettest.Key("a"), read, client.InNamespace("default"))
+			require.NoError(t, err)
+			t.Cleanup(w.Release)
+			require.NoError(t, w.WaitForSync(t.Context()))
+			written.SetNamespace("default")
+			written.SetGenerateName("one-")
+			require.NoError(t, c.Create(t.Context(), written))
+			key := client.ObjectKeyFromObject(written)
+			shows := func(what string) {
+				var from clustercache.Origin
+				require.NoError(t, c.Get(t.Context(), key, read, &from), what)
+				require.True(t, from.Cached, what)
+				require.Equal(t, written.GetResourceVersion(), read.GetResourceVersion(), what)
+				require.Equal(t, written.GetUID(), read.GetUID(), what)
+			}
+			shows("create")
+			require.NoError(t, c.Patch(t.Context(), written,
+				client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
+			shows("patch")
+			require.NoError(t, c.Delete(t.Context(), written))
+			require.True(t, apierrors.IsNotFound(c.Get(t.Context(), key, read)), "delete")
 		})
 	}
 }

@@ -270,6 +270,12 @@ func TestReadsAreNotHeldUpByWritesThatNeedNotBeShown(t *testing.T) {
 		"excepted deletes": {write: func(t *testing.T, c client.Client) error {
 			return c.Delete(t.Context(), configMap("one"), quiet)
 		}},
+		"excepted deletes of many": {write: func(t *testing.T, c client.Client) error {
+			return c.DeleteAllOf(t.Context(), configMap(""), &client.DeleteAllOfOptions{
+				ListOptions:   client.ListOptions{LabelSelector: appIs("none")},
+				DeleteOptions: client.DeleteOptions{DisableReadYourWritesConsistency: true},
+			}, client.InNamespace("default"))
+		}},
 		"excepted reads": {read: []client.GetOption{quiet}, write: func(t *testing.T, c client.Client) error {
 			return c.Patch(t.Context(), configMap("one"), dataPatch)
 		}},

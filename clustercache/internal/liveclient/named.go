@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // Hooks are what a named client calls.
@@ -98,8 +99,8 @@ func (n *named) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 
 // List implements client.Client.
 func (n *named) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if SelectsNothing((&client.ListOptions{}).ApplyOptions(opts)) {
-		return n.fail("list", list, empty(list))
+	if listopts.Nothing((&client.ListOptions{}).ApplyOptions(opts)) != "" {
+		return n.fail("list", list, listopts.Empty(list))
 	}
 	return n.failRead("list", list, n.show(list, false, func() error { return n.Client.List(ctx, list, opts...) }))
 }
@@ -155,7 +156,7 @@ func (n *named) Patch(ctx context.Context, obj client.Object, patch client.Patch
 func (n *named) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
 	o := (&client.DeleteAllOfOptions{}).ApplyOptions(opts)
 	return n.change(ctx, "delete all of", obj, func(ctx context.Context) error {
-		if SelectsNothing(&o.ListOptions) {
+		if listopts.Nothing(&o.ListOptions) != "" {
 			return nil
 		}
 		return n.deletesAll(ctx, kindSent(obj, n.Scheme()), o, func(ctx context.Context) error {

@@ -150,7 +150,8 @@ func (n *named) deletes(
 func (n *named) deletesAll(
 	ctx context.Context, gvk schema.GroupVersionKind, o *client.DeleteAllOfOptions, call func(context.Context) error,
 ) error {
-	if len(o.DryRun) > 0 {
+	unread := o.ListOptions.DisableReadYourWritesConsistency || o.DeleteOptions.DisableReadYourWritesConsistency
+	if unread || len(o.DryRun) > 0 {
 		return call(ctx)
 	}
 	w := writes.Write{GVK: gvk, Key: client.ObjectKey{Namespace: o.Namespace}}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // Selection is what can be wanted of a cluster: all objects of a kind, or those
@@ -42,14 +43,13 @@ var errSelectsNothing = errors.New("selects nothing")
 func Select(gvk schema.GroupVersionKind, o *client.ListOptions) (Selection, error) {
 	s := Selection{GVK: gvk, Namespace: o.Namespace}
 	if l := o.LabelSelector; l != nil {
-		if s.LabelSelector = l.String(); s.LabelSelector == "" && !l.Empty() {
-			return s, &informerpool.KeyError{Key: s.key(), Field: "LabelSelector", Err: errSelectsNothing}
-		}
+		s.LabelSelector = l.String()
 	}
 	if f := o.FieldSelector; f != nil {
-		if s.FieldSelector = f.String(); s.FieldSelector == "" && !f.Empty() {
-			return s, &informerpool.KeyError{Key: s.key(), Field: "FieldSelector", Err: errSelectsNothing}
-		}
+		s.FieldSelector = f.String()
+	}
+	if field := listopts.Nothing(o); field != "" {
+		return s, &informerpool.KeyError{Key: s.key(), Field: field, Err: errSelectsNothing}
 	}
 
 	return s.canonical()

@@ -11,7 +11,9 @@
 // What can be remembered depends on the answer:
 //
 //	version   the state that the answer shows: a cache that has this state of
-//	          the object, or has come as far, is not behind
+//	          the object or a later one, or has come as far and does not have
+//	          the object, is not behind; unless nothing ever showed the object
+//	          since, although the cache would select it
 //	gone      the uid of an object that was deleted, whose version is not known:
 //	          a cache that does not have this object is not behind
 //	unknown   a write that may be executed later, or whose effect the answer
@@ -92,6 +94,9 @@ type entry struct {
 	executed bool
 	// opaque means that version has no order: only this very state shows it.
 	opaque bool
+	// shown is whether a cache has shown that version or a later one, or the
+	// API server that the object is gone. Copies share it; nil without a version.
+	shown *atomic.Bool
 }
 
 // Begin is called before a write. The function that it returns is called with
@@ -115,11 +120,21 @@ func (l *Log) add(w Write) {
 	defer l.mu.Unlock()
 
 	l.turnLocked()
-	kind := w.GVK.GroupKind()
+	kind := stored(w.GVK)
 	if l.count >= maxEntries && l.entries[kind][w.Key] == nil {
 		l.makeRoomLocked(kind)
 	}
 	l.entryLocked(kind, w.Key).add(w)
+}
+
+// stored returns the kind that stands for all kinds of the same objects: in
+// whatever version and by whichever of the kinds they are written, reads by the
+// others show it. Kubernetes has one such pair.
+func stored(gvk schema.GroupVersionKind) schema.GroupKind {
+	if gvk.Group == "events.k8s.io" && gvk.Kind == "Event" {
+		return schema.GroupKind{Kind: "Event"}
+	}
+	return gvk.GroupKind()
 }
 
 // turnLocked forgets the writes to another history.
@@ -203,6 +218,9 @@ func (e *entry) add(w Write) {
 	if w.Version != "" {
 		e.reaches(w.Version, w.Labels, w.Labeled)
 	}
+	if w.Gone != "" {
+		e.show()
+	}
 }
 
 // reaches records a version, unless a later one is known.
@@ -219,6 +237,7 @@ func (e *entry) reaches(version string, labels map[string]string, labeled bool) 
 	}
 
 	e.version, e.labels, e.labeled = version, labels, labeled
+	e.shown = new(atomic.Bool)
 }
 
 func (e *entry) unknownUntil(t time.Time, executed bool) {

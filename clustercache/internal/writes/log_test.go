@@ -80,6 +80,8 @@ func (l *Log) wrote(w Write) {
 	l.Begin()(w)
 }
 
+func lacksNone(client.ObjectKey, map[string]string) bool { return false }
+
 // behind reports whether a read of a key would not be answered by a cache.
 func behind(l *Log, name string, c *cache) bool {
 	p := l.Of(pod, key(name))
@@ -123,6 +125,82 @@ func TestHazardEarlierStateArrivesInASelection(t *testing.T) {
 	})
 }
 
+// TestHazardCacheHasComeFurtherWithoutTheEvent: a gateway drops the events of a
+// watch, and passes bookmarks.
+func TestHazardCacheHasComeFurtherWithoutTheEvent(t *testing.T) {
+	labels := map[string]string{"app": "x"}
+	test(t, func(t *testing.T, l *Log, _ *informerpool.Epoch) {
+		c := newCache(t, "10")
+		c.put("updated", "uid-1", "10")
+		l.wrote(Write{Key: key("updated"), Version: "11", Labels: labels, Labeled: true})
+		l.wrote(Write{Key: key("created"), Version: "12", Labels: labels, Labeled: true})
+		c.at = "20"
+		require.True(t, behind(l, "updated", c))
+		require.True(t, behind(l, "created", c))
+		c.put("updated", "uid-1", "13")
+		require.False(t, behind(l, "updated", c))
+		require.True(t, behind(l, "", c))
+		c.selects = func(map[string]string) bool { return false }
+		require.False(t, behind(l, "created", c))
+	})
+}
+
+// TestDeletionByOthersEndsAWrite: a cache that has come further lacks the object
+// because it was deleted, which it has shown, or the API server.
+func TestDeletionByOthersEndsAWrite(t *testing.T) {
+	written := Write{Key: key("one"), Version: "11", Labeled: true}
+	for name, deleted := range map[string]func(l *Log, c *cache){
+		"the cache had it": func(l *Log, c *cache) {
+			c.put("one", "uid-1", "11")
+			require.False(t, behind(l, "one", c))
+			delete(c.objects, "one")
+		},
+		"a Get found nothing": func(l *Log, _ *cache) { l.Of(pod, key("one")).Absent() },
+		"a list lacked it": func(l *Log, _ *cache) {
+			l.Of(pod, key("")).Listed("20", func(of client.ObjectKey, _ map[string]string) bool { return of == key("one") })
+		},
+		"it was deleted here, too": func(l *Log, _ *cache) { l.wrote(Write{Key: key("one"), Gone: "uid-1"}) },
+		"without an answer that names it": func(l *Log, _ *cache) {
+			l.wrote(Write{Key: key("one"), Version: "12"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(t *testing.T, l *Log, _ *informerpool.Epoch) {
+				c := newCache(t, "20")
+				l.wrote(written)
+				require.True(t, behind(l, "one", c))
+				deleted(l, c)
+				c.at = "20"
+				require.False(t, behind(l, "one", c))
+
+				again := written
+				again.Version = "21"
+				l.wrote(again)
+				c.at = "30"
+				require.True(t, behind(l, "one", c), "another object of the name")
+			})
+		})
+	}
+}
+
+// TestTwoKindsOfOneObject: reads by either kind show what was written by the
+// other, in whatever version.
+func TestTwoKindsOfOneObject(t *testing.T) {
+	test(t, func(t *testing.T, l *Log, _ *informerpool.Epoch) {
+		old, now := schema.GroupVersionKind{Version: "v1", Kind: "Event"},
+			schema.GroupVersionKind{Group: "events.k8s.io", Version: "v1", Kind: "Event"}
+		l.Begin()(Write{GVK: now, Key: key("one"), Version: "5"})
+		l.Begin()(Write{GVK: old, Key: key("two"), Version: "6"})
+		for _, kind := range []schema.GroupVersionKind{old, now} {
+			require.NotNil(t, l.Of(kind, key("one")))
+			require.NotNil(t, l.Of(kind, key("two")))
+		}
+		l.wrote(Write{Key: key("three"), Version: "7"})
+		require.NotNil(t, l.Of(schema.GroupVersionKind{Version: "v1beta1", Kind: "Pod"}, key("three")))
+		require.Nil(t, l.Of(schema.GroupVersionKind{Group: "other", Version: "v1", Kind: "Event"}, key("one")))
+	})
+}
+
 // TestWritesAreOrderedByTheirVersions: answers may be recorded in another order
 // than that of the writes.
 func TestWritesAreOrderedByTheirVersions(t *testing.T) {
@@ -132,7 +210,7 @@ func TestWritesAreOrderedByTheirVersions(t *testing.T) {
 		l.wrote(Write{Key: key("one"), Version: "101"})
 		l.wrote(Write{Key: key("one"), Version: "99"})
 		require.True(t, behind(l, "one", c))
-		c.put("two", "uid-2", "101")
+		c.put("one", "uid-1", "101")
 		require.False(t, behind(l, "one", c))
 	})
 }
@@ -146,7 +224,7 @@ func TestVersionsWithoutAnOrderAreRecognized(t *testing.T) {
 		l.wrote(Write{Key: key("one"), Version: "8a"})
 		require.False(t, l.Of(pod, key("one")).Unknown(), "waiting helps")
 		require.True(t, behind(l, "one", c))
-		l.Of(pod, key("one")).Listed("9c")
+		l.Of(pod, key("one")).Listed("9c", lacksNone)
 		require.True(t, behind(l, "one", c))
 		c.put("one", "uid-1", "8a")
 		require.False(t, behind(l, "one", c))
@@ -187,7 +265,7 @@ func TestListWithoutAVersionEndsNothing(t *testing.T) {
 			time.Sleep(unknownFor - time.Second)
 			p := l.Of(pod, key("a"))
 			require.True(t, p.Unknown())
-			p.Listed(version)
+			p.Listed(version, lacksNone)
 			require.True(t, l.Of(pod, key("a")).Unknown())
 			time.Sleep(2 * time.Second)
 			require.False(t, behind(l, "a", newCache(t, "9")), "the minute has not begun again")
@@ -204,9 +282,9 @@ func TestListEndsWhatIsUnknownOfAnExecutedWrite(t *testing.T) {
 		before := l.Of(pod, key(""))
 		require.True(t, before.Unknown())
 		require.True(t, behind(l, "one", c), "any object of the namespace")
-		before.Listed("")
+		before.Listed("", lacksNone)
 		require.True(t, behind(l, "one", c))
-		before.Listed("6")
+		before.Listed("6", lacksNone)
 		require.True(t, behind(l, "one", c))
 		c.at = "6"
 		require.False(t, behind(l, "one", c))
@@ -215,13 +293,13 @@ func TestListEndsWhatIsUnknownOfAnExecutedWrite(t *testing.T) {
 		before = l.Of(pod, key(""))
 		time.Sleep(time.Millisecond)
 		l.wrote(Write{Key: key("")})
-		before.Listed("7")
+		before.Listed("7", lacksNone)
 		c.at = "7"
 		require.True(t, behind(l, "one", c), "the list began before the last write ended")
 
 		l.wrote(Write{Key: key("two"), Unknown: true})
 		l.wrote(Write{Key: key("two")})
-		l.Of(pod, key("two")).Listed("8")
+		l.Of(pod, key("two")).Listed("8", lacksNone)
 		c.at = "8"
 		require.True(t, behind(l, "two", c))
 		time.Sleep(unknownFor)

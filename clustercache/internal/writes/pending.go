@@ -49,7 +49,7 @@ func (l *Log) Of(gvk schema.GroupVersionKind, key client.ObjectKey) *Pending {
 	defer l.mu.Unlock()
 
 	l.turnLocked()
-	p := &Pending{log: l, kind: gvk.GroupKind()}
+	p := &Pending{log: l, kind: stored(gvk)}
 	for name, e := range l.entries[p.kind] {
 		switch {
 		case e.old():
@@ -107,11 +107,8 @@ func (p *Pending) Behind(v View) bool {
 func (e *entry) missingIn(v View, at informerpool.Position) bool {
 	unknown := time.Now().Before(e.unknown)
 	passed := e.version != "" && !e.opaque && reached(e.version, at.ResourceVersion)
-	switch {
-	case e.key.Name == "":
+	if e.key.Name == "" {
 		return unknown || e.version != "" && !passed
-	case passed && !unknown && len(e.gone) == 0:
-		return false
 	}
 
 	o, err := v.Find(v.In(e.key.Namespace), e.key.Name)
@@ -122,18 +119,47 @@ func (e *entry) missingIn(v View, at informerpool.Position) bool {
 		return false
 	case unknown:
 		return true
-	case e.version == "" || e.opaque || passed:
+	case e.version == "" || e.opaque:
 		return false
 	case o != nil:
-		return !reached(e.version, o.GetResourceVersion())
+		// A cache that has come further may lack the event: a gateway dropped it.
+		if !reached(e.version, o.GetResourceVersion()) {
+			return true
+		}
+		e.show()
+		return false
+	case passed && (!e.labeled || e.shown.Load()):
+		return false // the object was deleted since
 	}
 
 	return !e.labeled || !apierrors.IsNotFound(err) || v.MaySelect(e.key, e.labels)
 }
 
+// Absent records that the API server does not have any of the objects, asked
+// after the writes: a cache that has come as far and lacks them is right.
+func (p *Pending) Absent() {
+	for i := range p.entries {
+		p.entries[i].show()
+	}
+}
+
+// show records that the version was shown, if there is one.
+func (e *entry) show() {
+	if e.shown != nil {
+		e.shown.Store(true)
+	}
+}
+
 // Listed records the resourceVersion of a list of the API server that began
 // after the writes: what was unknown of those that were executed is not later.
-func (p *Pending) Listed(version string) {
+// lacks reports whether the list would have an object with these labels, and
+// does not: it was deleted since.
+func (p *Pending) Listed(version string, lacks func(key client.ObjectKey, labels map[string]string) bool) {
+	for i := range p.entries {
+		if e := &p.entries[i]; e.labeled && lacks(e.key, e.labels) {
+			e.show()
+		}
+	}
 	l := p.log
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reading_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// TestRealSelectorsMeanTheSameAtEveryDoor is
+// TestHazardSelectorOfNothingSelectsEverything with a real API server, where
+// controller-runtime's own client is the judge of each form, except of those
+// that select nothing, of whose selector it sends the empty text.
+func TestRealSelectorsMeanTheSameAtEveryDoor(t *testing.T) {
+	server := testenv.Start(t, 1)[0]
+	judge := server.Client()
+	d := fleettest.NewDirectory()
+	d.Set(fleettest.Key("a"), server.Config())
+	cc := fleettest.Start(t, fleettest.Quick(d))
+	require.NoError(t, cc.Engage(fleettest.Key("a")))
+	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+
+	for i, name := range slices.Sorted(maps.Keys(selectorForms)) {
+		t.Run(name, func(t *testing.T) {
+			in := client.InNamespace(fmt.Sprintf("house-%d", i))
+			require.NoError(t, judge.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(in)}}))
+			seed := func() {
+				for _, o := range someConfigMaps(4) {
+					o.SetNamespace(string(in))
+					require.NoError(t, client.IgnoreAlreadyExists(judge.Create(t.Context(), o)))
+				}
+			}
+			seed()
+			form := selectorForms[name]
+			list := &corev1.ConfigMapList{}
+			require.NoError(t, judge.List(t.Context(), list, in, form.option))
+			want := namesIn(t, list)
+			if form.refused {
+				require.NotEmpty(t, want, "the hazard")
+				want = noneOf
+			}
+			require.Equal(t, form.selects, want)
+
+			h := &house{T: t, cc: cc, in: in, form: form, await: func(holds func() bool) {
+				require.Eventually(t, holds, time.Minute, 10*time.Millisecond)
+			}}
+			h.passesEveryDoor(want, seed)
+		})
+	}
+}
