@@ -156,8 +156,10 @@ var allowed = map[string][]string{
 	"internal/testenv/faultproxy": {"internal/testenv/internal/port"},
 	"internal/testenv/install":    {"internal/testenv/assets"},
 	"internal/testenv/versions":   {"internal/testenv/assets"},
-	"internal/transport":          {"internal/callback", "internal/dial", "internal/transport/h2"},
-	"test/conformance":            {"clustercache", "clustercache/resolver", "informerpool"},
+	"internal/transport": {
+		"internal/callback", "internal/credentialplugin", "internal/dial", "internal/transport/h2",
+	},
+	"test/conformance": {"clustercache", "clustercache/resolver", "informerpool"},
 }
 
 // TestPackagesDependOneWay compares the imports with the list, both ways: one

@@ -206,8 +206,9 @@ func (c *cachedClient) written(obj runtime.Object, key client.ObjectKey) *writes
 
 // RESTConfig returns a copy of the cluster's current REST config, for making
 // your own clients. It holds credentials and does not follow their rotation;
-// its requests are not rate-limited by the ClusterCache. It fails while the
-// cluster is not connected.
+// its requests are not rate-limited by the ClusterCache, and if it names a
+// credential plugin, they wait for that without a limit, as client-go does. It
+// fails while the cluster is not connected.
 func (cc *ClusterCache) RESTConfig(cluster client.ObjectKey) (*rest.Config, error) {
 	c, err := cc.known(cluster, "REST config")
 	if err != nil {

@@ -114,8 +114,12 @@ type Options struct {
 	// a probe follows every 500 ms. Defaults to 10 s.
 	ProbeInterval time.Duration
 	// ProbeTimeout bounds each request of a probe, of which there is one unless
-	// another connection is tried, and each of the few requests that connecting
-	// takes. Defaults to 5 s.
+	// another connection is tried, each of the few requests that connecting
+	// takes, and each query of the Resolver, with all that they wait for: a
+	// credential plugin, a round tripper that fetches a token, a dial. What is
+	// waited for longer fails the attempt, and is its LastError. A credential
+	// plugin may run on for 15 s in all, for the next attempt, and is killed
+	// then. An attempt takes at most 24 times as long. Defaults to 5 s.
 	ProbeTimeout time.Duration
 	// FailureThreshold is the number of consecutive failed probes after which a
 	// cluster is disconnected: up to so many intervals of ProbeInterval, or of

@@ -14,7 +14,8 @@ type Allow struct {
 	// Exec lists the credential plugins that may run, by exactly the command
 	// that the description names. The description chooses the arguments, and
 	// what the plugin gets to know of the cluster: list no command that is
-	// harmful with the wrong ones. Default: none.
+	// harmful with the wrong ones. A ClusterCache kills one that runs for 15 s.
+	// Default: none.
 	Exec []string
 	// ExecEnv lists the names of environment variables that a description may
 	// set for a plugin. Many variables make a harmless program run another one

@@ -104,8 +104,11 @@ func forUsers(secret *corev1.Secret, other any, maxBytes int) bool {
 		return firsts.Kind == controller.Kind && firsts.Name == controller.Name && firsts.UID == controller.UID
 	}
 	same, _ := endOf(first, maxBytes)
+	if server == nil || same == nil {
+		return false
+	}
 
-	return server != nil && same != nil && strings.TrimRight(server.Server, "/") == strings.TrimRight(same.Server, "/") &&
+	return strings.TrimRight(server.Server, "/") == strings.TrimRight(same.Server, "/") &&
 		server.TLSServerName == same.TLSServerName &&
 		bytes.Equal(server.CertificateAuthorityData, same.CertificateAuthorityData)
 }

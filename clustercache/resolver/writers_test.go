@@ -4,7 +4,9 @@
 package resolver_test
 
 import (
+	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -195,8 +197,9 @@ func otherWriters() map[string]writer {
 		map[string]string{"config.yaml": "{}"})
 
 	link := func(namespace string, labels map[string]string) client.Object {
-		return resolvertest.WithType(resolvertest.Secret(namespace, "cluster-credentials-a", labels,
-			map[string]string{"kubeconfig": string(at("a.example", "token: t"))}), "mirror.linkerd.io/remote-kubeconfig")
+		out := resolvertest.Secret(namespace, "cluster-credentials-a", labels,
+			map[string]string{"kubeconfig": string(at("a.example", "token: t"))})
+		return resolvertest.WithType(out, "mirror.linkerd.io/remote-kubeconfig")
 	}
 
 	named := map[resolver.Cluster]string{resolvertest.Named("a"): "https://a.example t"}
@@ -329,6 +332,34 @@ func (w writer) check(t *testing.T, r *resolver.HubResolver) {
 			_, err := r.Resolve(t.Context(), ghost)
 			require.ErrorIs(t, err, resolver.ErrNoAccess)
 		}
+	}
+}
+
+// TestWhatKindWrites: contexts in a person's kubeconfig, beside those of others.
+func TestWhatKindWrites(t *testing.T) {
+	who := resolvertest.Identities()[0]
+	path := filepath.Join(t.TempDir(), "config")
+	write(t, path, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: kind-a
+contexts:
+- {name: kind-a, context: {cluster: kind-a, user: kind-a}}
+- {name: kind-a-user, context: {cluster: kind-a-user, user: kind-a-user}}
+clusters:
+- {name: kind-a, cluster: {server: 'https://127.0.0.1:40001', certificate-authority-data: %[1]s}}
+- {name: kind-a-user, cluster: {server: 'https://127.0.0.1:40002', certificate-authority-data: %[1]s}}
+users:
+- {name: kind-a, user: {client-certificate-data: %[1]s, client-key-data: %[2]s}}
+- {name: kind-a-user, user: {client-certificate-data: %[1]s, client-key-data: %[2]s}}
+`, resolvertest.Base64(who.Cert), resolvertest.Base64(who.Key)))
+	r := files(t, resolver.FileOptions{Own: true, ID: resolver.ByContext}, path)
+	listed, err := r.Clusters(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []resolver.Cluster{resolvertest.Named("kind-a"), resolvertest.Named("kind-a-user")}, listed)
+	for _, cluster := range listed {
+		access, err := r.Resolve(t.Context(), cluster)
+		require.NoError(t, err)
+		require.NotEmpty(t, access.Config().CertData)
 	}
 }
 

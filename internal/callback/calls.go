@@ -129,21 +129,48 @@ func (c *Calls) Panicked(p *PanicError, keysAndValues ...any) error {
 // leaves the goroutine behind; late receives the result in the end. A panic
 // becomes an error.
 func Until[T any](ctx context.Context, c *Calls, name string, f func() (T, error), late func(T, error)) (T, error) {
+	exit := c.Enter(name)
+	return until(ctx, name, f, late, func(p *PanicError) error {
+		if p != nil {
+			err := c.Panicked(p)
+			exit()
+			return err
+		}
+		exit()
+		return nil
+	})
+}
+
+// ApartUntil is like [Until], without Calls: see [Apart].
+func ApartUntil[T any](ctx context.Context, name string, f func() (T, error), late func(T, error)) (T, error) {
+	return until(ctx, name, f, late, func(p *PanicError) error {
+		if p != nil {
+			return p
+		}
+		return nil
+	})
+}
+
+// until calls ended on the goroutine of the function when that has ended, with
+// its panic or nil.
+func until[T any](
+	ctx context.Context, name string, f func() (T, error), late func(T, error), ended func(*PanicError) error,
+) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	exit := c.Enter(name)
-	results := make(chan result) // taken by Until, or left to late
-	given := make(chan struct{}) // closed when Until no longer waits
+	results := make(chan result) // taken by until, or left to late
+	given := make(chan struct{}) // closed when until no longer waits
 	go func() {
 		var r result
 		returned := false
 		defer func() {
-			if !returned {
-				r.err = c.Panicked(Caught(name, recover()))
+			if returned {
+				_ = ended(nil)
+			} else {
+				r.err = ended(Caught(name, recover()))
 			}
-			exit()
 			select {
 			case results <- r:
 			case <-given:

@@ -4,6 +4,7 @@
 package transport
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/credentialplugin"
 )
 
 const (
@@ -39,7 +42,7 @@ const (
 )
 
 // access is a rest.Config that has been checked and made ready for use. It is
-// immutable.
+// immutable, apart from what files and plugins return.
 type access struct {
 	revision  string
 	base      *url.URL // scheme, host and path prefix without trailing slash
@@ -47,13 +50,18 @@ type access struct {
 	dialer    DialFunc
 	config    *transport.Config
 	tokenFile transport.ResettableTokenSource // nil unless the config names a token file
+	plugin    *credentialplugin.Plugin        // nil unless the config names one
+	presented atomic.Pointer[tls.Certificate] // the plugin's certificate of the last handshake
 	foreign   http.RoundTripper               // the config's own round trippers; nil if it has none
 }
 
-// newAccess checks cfg and reads the files it names. It ignores cfg.Timeout,
-// which would cut watches, and cfg's rate limits, because the token bucket
-// belongs to the cluster.
-func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error) {
+// newAccess checks cfg and reads the files it names. plugin is the credential
+// plugin that it names, or nil. newAccess ignores cfg.Timeout, which would cut
+// watches, and cfg's rate limits, because the token bucket belongs to the
+// cluster.
+func newAccess(
+	cfg *rest.Config, revision string, dial DialFunc, plugin *credentialplugin.Plugin,
+) (*access, error) {
 	if cfg == nil || cfg.Host == "" {
 		return nil, errors.New("no server address")
 	}
@@ -65,6 +73,7 @@ func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
+	cfg.ExecProvider = nil // client-go's own runner waits for it without a limit
 	if cfg.Dial == nil {
 		cfg.Dial = dial
 	}
@@ -88,6 +97,10 @@ func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error
 		tls:      tlsConfig,
 		dialer:   config.DialHolder.Dial,
 		config:   config,
+		plugin:   plugin,
+	}
+	if plugin != nil && tlsConfig != nil {
+		tlsConfig.GetClientCertificate = a.present
 	}
 	if config.BearerTokenFile != "" {
 		a.tokenFile = transport.NewCachedFileTokenSource(config.BearerTokenFile)
@@ -98,6 +111,10 @@ func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error
 
 	return a, nil
 }
+
+// errOldCertificate indicates that the connections were made with a client
+// certificate that was replaced since.
+var errOldCertificate = errors.New("the client certificate was replaced")
 
 // serverURL returns the server's address. Its errors do not quote the address,
 // which may contain a password.
@@ -172,9 +189,23 @@ func (a *access) wrap(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
+// present returns the plugin's client certificate for a handshake.
+func (a *access) present(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	creds, err := a.plugin.Credentials(info.Context())
+	if err != nil {
+		return nil, &trusted{err: err}
+	}
+	if creds.Certificate == nil {
+		return &tls.Certificate{}, nil
+	}
+	a.presented.Store(creds.Certificate)
+	return creds.Certificate, nil
+}
+
 // authorize sets the headers that identify the client, unless the request
-// already has them.
-func (a *access) authorize(h http.Header, userAgent string) error {
+// already has them. It may wait for a credential plugin, no longer than ctx
+// lasts.
+func (a *access) authorize(ctx context.Context, h http.Header, userAgent string) error {
 	if h.Get("User-Agent") == "" {
 		if a.config.UserAgent != "" {
 			userAgent = a.config.UserAgent
@@ -195,6 +226,8 @@ func (a *access) authorize(h http.Header, userAgent string) error {
 			return &trusted{err: fmt.Errorf("bearer token: %w", err)}
 		}
 		h.Set("Authorization", "Bearer "+token.AccessToken)
+	case a.plugin != nil:
+		return a.ask(ctx, h)
 	case a.config.BearerToken != "":
 		h.Set("Authorization", "Bearer "+a.config.BearerToken)
 	}
@@ -202,10 +235,30 @@ func (a *access) authorize(h http.Header, userAgent string) error {
 	return nil
 }
 
-// renewToken causes a token that came from a file to be read again.
+// ask sets the token of the plugin, if it returns one. If it returns another
+// client certificate than the connections were made with, that is an error.
+func (a *access) ask(ctx context.Context, h http.Header) error {
+	creds, err := a.plugin.Credentials(ctx)
+	if err != nil {
+		return &trusted{err: err}
+	}
+	if creds.Token != "" {
+		h.Set("Authorization", "Bearer "+creds.Token)
+	}
+	if old := a.presented.Load(); old != nil && old != creds.Certificate {
+		return errOldCertificate
+	}
+	return nil
+}
+
+// renewToken causes a token that came from a file to be read again, and a
+// plugin to be run again.
 func (a *access) renewToken(asked time.Time) {
 	if a.tokenFile != nil {
 		a.tokenFile.ResetTokenOlderThan(asked)
+	}
+	if a.plugin != nil {
+		a.plugin.Forget(asked)
 	}
 }
 

@@ -101,7 +101,11 @@ func explain(err error) string {
 	}
 	for _, sentinel := range []error{ErrRefused, ErrBodyTooLarge, ErrShut, ErrClosed, ErrNoAccess, ErrSuperseded,
 		context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, sentinel) {
+		switch {
+		case !errors.Is(err, sentinel):
+		case errors.Is(err, h2.ErrWaiting):
+			return h2.ErrWaiting.Error() + ": " + sentinel.Error()
+		default:
 			return sentinel.Error()
 		}
 	}

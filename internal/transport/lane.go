@@ -5,12 +5,14 @@ package transport
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
 
 	"github.com/fleetcache/fleetcache/internal/dial"
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
 // streamsPerLane is how many requests share one HTTP/2 connection. It is
@@ -65,7 +67,7 @@ func (g *generation) enter(ctx context.Context) (admission, error) {
 		case <-g.done:
 			return admission{}, errGone
 		case <-ctx.Done():
-			return admission{}, ctx.Err()
+			return admission{}, fmt.Errorf("%w: %w", h2.ErrWaiting, ctx.Err())
 		}
 	}
 }
@@ -201,6 +203,14 @@ func (a admission) connected(info httptrace.GotConnInfo) {
 	}
 
 	a.finishLocked(nil)
+}
+
+// connects reports whether the request has no connection yet.
+func (a admission) connects() bool {
+	a.g.mu.Lock()
+	defer a.g.mu.Unlock()
+
+	return a.dialing != nil && a.lane.dialing == a.dialing
 }
 
 // finish ends the dialing. It is a no-op if there is none or it has already

@@ -17,6 +17,8 @@ import (
 	"net/http"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/credentialplugin"
 )
 
 // Fingerprint is the SHA-256 of a certificate.
@@ -49,7 +51,11 @@ type Candidate struct {
 // no I/O. An unusable cfg results in class BadConfig. cfg.Timeout, its rate
 // limits and its RateLimiter are ignored; a cfg with a Transport is refused.
 func (t *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, error) {
-	a, err := newAccess(cfg, revision, t.opts.Dial)
+	plugin, err := t.pluginOf(cfg)
+	var a *access
+	if err == nil {
+		a, err = newAccess(cfg, revision, t.opts.Dial, plugin)
+	}
 	if err != nil {
 		return nil, &Error{
 			Cluster: t.opts.Cluster,
@@ -72,6 +78,34 @@ func (t *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, er
 	}
 
 	return &Candidate{t: t, g: t.generationLocked(a)}, nil
+}
+
+// pluginOf returns the credential plugin that cfg names, or nil. If it is the
+// one of the last candidate, so are its credentials, and its run.
+func (t *Transport) pluginOf(cfg *rest.Config) (*credentialplugin.Plugin, error) {
+	if cfg == nil {
+		return nil, nil //nolint:nilnil // newAccess refuses it
+	}
+	made, err := credentialplugin.New(cfg, t.spawn)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.plugin.Same(made) {
+		t.plugin = made
+	}
+	return t.plugin, err
+}
+
+// spawn starts a goroutine that Close waits for, and whose context it ends. It
+// returns false after Close.
+func (t *Transport) spawn(f func(context.Context)) bool {
+	if !t.begin() {
+		return false
+	}
+	go func() {
+		defer t.running.Done()
+		f(t.ctx)
+	}()
+	return true
 }
 
 // Get sends a GET for path with the candidate's access. It bypasses the token

@@ -96,11 +96,12 @@ func (t *Transport) dispatch(req *http.Request, enter entrance) (admission, *htt
 
 // outdated returns req, to be sent once more, if it failed since the access
 // that it began with was replaced while it made its connection: an authority
-// that is rotated does not know the server's new certificate. Nothing of req
-// has been sent then. Otherwise it returns nil.
+// that is rotated does not know the server's new certificate; or since the
+// client certificate of its connection was. Nothing of req has been sent then.
+// Otherwise it returns nil.
 func outdated(req *http.Request, a admission, err error) *http.Request {
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
-	if !unverified || !a.g.replaced() {
+	if !unverified && !errors.Is(err, errOldCertificate) || !a.g.replaced() {
 		return nil
 	}
 	if req.Body == nil || req.Body == http.NoBody {
@@ -172,6 +173,10 @@ func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, er
 		// answered, and lost its connection.
 		err = fmt.Errorf("%w: %w", os.ErrDeadlineExceeded, err)
 	}
+	_, told := err.(*trusted) //nolint:errorlint // only the outermost one says what was waited for
+	if !told && req.Context().Err() != nil && a.connects() {
+		err = fmt.Errorf("%w: %w", h2.ErrWaiting, err)
+	}
 	cut := a.ended(isWatch(req))
 	if cut != nil {
 		err = cut
@@ -224,13 +229,7 @@ func (t *Transport) sendWith(ctx context.Context, req *http.Request, a admission
 	if next == nil {
 		next = a.transport
 	}
-	// The round tripper is the operator's code, possibly on a goroutine of
-	// ours.
-	var resp *http.Response
-	err = callback.Apart("WrapTransport", func() (err error) {
-		resp, err = next.RoundTrip(out)
-		return err
-	})
+	resp, err := t.callForeign(ctx, next, out)
 	if err != nil {
 		t.panicked(err)
 		release()
@@ -239,6 +238,36 @@ func (t *Transport) sendWith(ctx context.Context, req *http.Request, a admission
 	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
 
 	return resp, nil
+}
+
+// maxDeaf is how many calls of a config's round trippers may go on after their
+// request has been given up.
+const maxDeaf = 4
+
+// callForeign sends a request through round trippers of the operator, possibly
+// on a goroutine of ours. They may wait for a token, and ignore the request's
+// context: then the request fails without them, and once maxDeaf are left
+// behind, every request does until one of them returns.
+func (t *Transport) callForeign(
+	ctx context.Context, next http.RoundTripper, req *http.Request,
+) (*http.Response, error) {
+	const name = "WrapTransport"
+	if t.deaf.Load() >= maxDeaf {
+		return nil, &trusted{err: &callback.DeafError{Callback: name, Cause: os.ErrDeadlineExceeded}}
+	}
+	resp, err := callback.ApartUntil(ctx, name, func() (*http.Response, error) {
+		return next.RoundTrip(req)
+	}, func(late *http.Response, err error) {
+		t.deaf.Add(-1)
+		if err == nil && late != nil {
+			_ = late.Body.Close()
+		}
+	})
+	if deaf, ok := errors.AsType[*callback.DeafError](err); ok {
+		t.deaf.Add(1)
+		return nil, &trusted{err: deaf}
+	}
+	return resp, err
 }
 
 // panicked reports a panic that a request ran into to Options.Panicked.
@@ -259,7 +288,22 @@ func (t *Transport) address(ctx context.Context, req *http.Request, g *generatio
 		out.Header = http.Header{}
 	}
 
-	return out, g.authorize(out.Header, t.opts.UserAgent)
+	err := func() error {
+		if g.plugin == nil {
+			return g.authorize(ctx, out.Header, t.opts.UserAgent)
+		}
+		ctx, release := g.bind(ctx, isWatch(req)) // which ends the wait for a plugin
+		defer release()
+		return g.authorize(ctx, out.Header, t.opts.UserAgent)
+	}()
+	if errors.Is(err, errOldCertificate) {
+		t.turn(g)
+		if !g.replaced() {
+			err = nil // it is not in use: nothing but its proof is sent over it
+		}
+	}
+
+	return out, err
 }
 
 // unauthorized calls Options.Unauthorized once per generation. It does nothing

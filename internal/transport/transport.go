@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/credentialplugin"
 )
 
 // Transport is the only path to one remote cluster. It is safe for concurrent
@@ -32,6 +34,10 @@ type Transport struct {
 	streams atomic.Int64
 
 	running sync.WaitGroup // requests until their response header has arrived; Add happens under mu
+	deaf    atomic.Int64   // round trippers of configs that were left behind
+
+	ctx    context.Context //nolint:containedctx // ends with Close
+	cancel context.CancelFunc
 
 	// mu protects everything below. It is never held over I/O.
 	mu      sync.Mutex
@@ -40,6 +46,7 @@ type Transport struct {
 	shut    chan struct{} // closed while the transport is shut
 	current *generation   // nil before the first Swap
 	gens    map[*generation]struct{}
+	plugin  *credentialplugin.Plugin // of the last candidate
 }
 
 // New returns a Transport that does no I/O until it has access to the cluster.
@@ -51,6 +58,7 @@ func New(opts Options) *Transport {
 		shut: make(chan struct{}),
 		gens: map[*generation]struct{}{},
 	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.bucket = newBucket(t.opts)
 	t.client = newClient(&roundTripper{t: t})
 	t.reader = newClient(&roundTripper{t: t, stream: true})
@@ -228,8 +236,8 @@ func (t *Transport) CutStreams(revision string) {
 }
 
 // Close shuts the transport for good, including its candidates, and waits until
-// no request is in progress. This takes as long as Options.Dial and the
-// config's own round trippers need to notice the end of their context. From
+// no request is in progress. This takes as long as Options.Dial needs to notice
+// the end of its context. A credential plugin that runs is killed. From
 // then on streams fail; their readers still have to close them. Calling Close
 // again only waits.
 func (t *Transport) Close() {
@@ -238,6 +246,7 @@ func (t *Transport) Close() {
 	t.closed = true
 	t.mu.Unlock()
 
+	t.cancel()
 	for _, g := range cut {
 		g.end(ErrClosed)
 	}
@@ -278,6 +287,23 @@ func (t *Transport) live() (*generation, error) {
 	}
 
 	return t.current, nil
+}
+
+// turn makes new requests use new connections with the same access: those of g
+// were made with an older client certificate.
+func (t *Transport) turn(g *generation) {
+	t.mu.Lock()
+	turned := t.current == g && t.cause == nil
+	if turned {
+		g.presented.Store(nil)
+		t.current = t.generationLocked(g.access)
+		t.current.adopted.Store(true)
+	}
+	t.mu.Unlock()
+
+	if turned {
+		g.retire()
+	}
 }
 
 // generationLocked starts a generation of a and keeps track of it until it

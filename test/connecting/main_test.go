@@ -5,9 +5,16 @@
 package connecting_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(pluginVariable); role != "" {
+		playPlugin(role)
+		return
+	}
+	testenv.Main(m, testenv.VerifyNoLeaks())
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -53,14 +54,27 @@ type attempt struct {
 	renewed  chan struct{} // one slot: changes has increased
 }
 
+// bound is how many times ProbeTimeout an attempt may take in all: more than
+// its requests, and queries of the resolver, take together if each takes as long
+// as it may. What ignores the end of its context leaves a goroutine behind then,
+// instead of an attempt without an end.
+const bound = 24
+
 func (a *attempt) run() {
 	defer a.cancel()
-	var m message
-	asOf := a.changes.Load()
-	if err := a.c.cfg.Calls.Call("transport of the access", func() error {
-		m = a.work(a)
-		return nil
-	}, "cluster", a.c.name); err != nil {
+	const name = "transport of the access"
+	calls, asOf := a.c.cfg.Calls, a.changes.Load()
+	// The end of a.ctx, by contrast, is waited for: work heeds it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), bound*a.c.cfg.ProbeTimeout)
+	defer cancel()
+	m, err := callback.Until(ctx, calls, name, func() (m message, err error) {
+		err = calls.Call(name, func() error {
+			m = a.work(a)
+			return nil
+		}, "cluster", a.c.name)
+		return m, err
+	}, func(late message, _ error) { late.found.drop() })
+	if err != nil {
 		m = failure(a.start.revision, err)
 		m.Changes = asOf // without Changes, the next attempt would follow at once
 	}

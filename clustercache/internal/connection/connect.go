@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
@@ -86,6 +87,9 @@ func (a *attempt) ask() (resolver.Access, error) {
 	// client-go's log lines for this query go there, too.
 	ctx = logr.NewContext(ctx, a.c.cfg.Log.WithValues("cluster", a.c.name))
 	access, err := a.c.resolve(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = a.c.lateAnswer(err)
+	}
 	switch {
 	case err == nil && access.IsZero():
 		err = errNothing
@@ -101,17 +105,31 @@ func (a *attempt) ask() (resolver.Access, error) {
 	return access, err
 }
 
+// lateAnswer makes an error of a Resolver that took too long name the cluster,
+// and what was waited for.
+func (c *Connection) lateAnswer(err error) error {
+	if _, named := errors.AsType[*resolver.AccessError](err); named {
+		return err
+	}
+	if _, named := errors.AsType[*callback.DeafError](err); !named {
+		err = fmt.Errorf("waiting for %s: %w", resolve, err)
+	}
+	return &resolver.AccessError{Cluster: c.key, Err: err}
+}
+
+// resolve is how errors name the method of a Resolver.
+const resolve = "Resolver.Resolve"
+
 // resolve calls the Resolver, with one call at a time for each cluster: a
 // Resolver that ignores its context leaves a single goroutine behind, however
 // often it is queried.
 func (c *Connection) resolve(ctx context.Context) (resolver.Access, error) {
-	const name = "Resolver.Resolve"
 	select {
 	case c.asking <- struct{}{}:
 	case <-ctx.Done():
-		return resolver.Access{}, &callback.DeafError{Callback: name, Cause: context.Cause(ctx)}
+		return resolver.Access{}, &callback.DeafError{Callback: resolve, Cause: context.Cause(ctx)}
 	}
-	return callback.Until(ctx, c.cfg.Calls, name, func() (resolver.Access, error) {
+	return callback.Until(ctx, c.cfg.Calls, resolve, func() (resolver.Access, error) {
 		defer func() { <-c.asking }()
 		access, err := c.cfg.Resolver.Resolve(ctx, c.key)
 		if p, ok := errors.AsType[*callback.PanicError](err); ok { // from a function that the resolver calls

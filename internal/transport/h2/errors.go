@@ -24,6 +24,9 @@ var (
 	ErrRetired = errors.New("h2: transport retired")
 	// ErrWatchEnded indicates that EndWatches ended a watch.
 	ErrWatchEnded = errors.New("h2: watch ended")
+	// ErrWaiting indicates that the context of a request ended before there was
+	// a connection for it.
+	ErrWaiting = errors.New("waiting for a connection")
 	// ErrClosed indicates that the Transport was closed.
 	ErrClosed = errors.New("h2: transport closed")
 	// ErrConnectionLost indicates that the connection of a stream broke. It has

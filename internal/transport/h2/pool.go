@@ -72,7 +72,7 @@ func (t *Transport) acquire(ctx context.Context, addr string) (*conn, error) {
 		return w.conn, w.err
 	case <-ctx.Done():
 		t.cancel(p, place)
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("%w: %w", ErrWaiting, ctx.Err())
 	}
 }
 
