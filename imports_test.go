@@ -123,6 +123,7 @@ var allowed = map[string][]string{
 		"informerpool/internal/histories", "informerpool/internal/loudness", "informerpool/internal/ordering",
 		"informerpool/internal/permits", "informerpool/internal/refusals", "informerpool/internal/rounds",
 		"informerpool/internal/selector", "informerpool/internal/store", "informerpool/internal/touched",
+		"informerpool/internal/width",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/meter",
 		"internal/packed", "internal/sanitize", "internal/timetable", "internal/wire",
 	},

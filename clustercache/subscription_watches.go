@@ -117,7 +117,7 @@ func (c *cluster) unanswered(w *watchset.Want) error {
 
 	err = c.usable(&readOptions{mode: CacheOnly}, w)
 	if errors.Is(err, ErrNotSynced) {
-		return translate(cmp.Or(lease.Status().LastError, ErrNotSynced))
+		return translate(cmp.Or(w.Explain(lease.Status().LastError), ErrNotSynced))
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
 		return false, why
 	}
 	if lease, _, _ := c.wants.Look(w); lease != nil {
-		err = lease.Status().LastError
+		err = w.Explain(lease.Status().LastError)
 	}
 	return true, err
 }

@@ -370,6 +370,7 @@ func (c *cluster) watchStatus(w *watchset.Want) WatchStatus {
 	}
 	if lease != nil {
 		s.Informer = lease.Status()
+		s.Informer.LastError = w.Explain(s.Informer.LastError)
 		s.LastError = s.Informer.LastError
 	}
 	why := c.unanswered(w)

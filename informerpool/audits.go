@@ -234,7 +234,8 @@ func (p *Pool) stopAuditsLocked() {
 }
 
 // auditNext runs the audit that is due. A list never waits for an audit: audits
-// hold no permit, and wait a while for permits to be free.
+// hold no permit, and wait a while for permits to be free, and for the cluster
+// to have room.
 func (p *Pool) auditNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,7 +250,8 @@ func (p *Pool) auditNext() {
 		return
 	}
 	i := due.Value
-	if margin := p.options.margin(); p.permits.Busy() && now.Before(i.audits.by.Add(margin)) {
+	busy := p.permits.Busy() || i.cluster.width.Narrow()
+	if margin := p.options.margin(); busy && now.Before(i.audits.by.Add(margin)) {
 		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
 		p.wakeAuditsLocked()
 		return

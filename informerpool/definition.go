@@ -148,8 +148,13 @@ func (r *reflector) learnDefinition() {
 // to grant the right.
 func (i *informer) askDefinition(d *definition, epoch Epoch) {
 	defer close(d.done)
+	subject := subjectOf(&i.key)
+	subject.Resource, subject.Selection = customResourceDefinitions.Resource, subject.Resource
 	for try := range definitionTries {
-		d.uid, d.err = i.readDefinition(i.ctx, epoch)
+		d.err = i.ask(i.ctx, subject, func(error) {}, func() (err error) {
+			d.uid, err = i.readDefinition(i.ctx, epoch)
+			return err
+		})
 		if d.err == nil || apierrors.IsForbidden(d.err) || errors.Is(d.err, ErrEpochChanged) {
 			break
 		}

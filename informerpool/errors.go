@@ -72,7 +72,9 @@ var (
 	errServerOnly  = errors.New("only a server can select by these fields")
 	errWait        = errors.New("not yet")
 	errAttemptOver = errors.New("attempt over")
-	errQuiet       = errors.New("nothing happened")
+	// errTurn is why an informer that was not refused itself does not list yet.
+	errTurn  = errors.New("waits for its turn, since the server has too many requests")
+	errQuiet = errors.New("nothing happened")
 	// errPolled ends an attempt of an informer whose resource can be listed but
 	// not watched. The informer lists again after PollInterval.
 	errPolled = errors.New("resource cannot be watched, only polled")

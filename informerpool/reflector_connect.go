@@ -32,15 +32,9 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 	}
 
 	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
-		err := r.guard(ctx)
-		if err == nil {
-			r.server.count(countResumes)
-			s, err := r.watch(ctx)
-			if !errors.Is(err, errPolled) {
-				return s, asResumeError(err)
-			}
-		} else if !r.failures.listsInstead(err) {
-			return nil, err
+		s, list, err := r.resume(ctx)
+		if !list {
+			return s, err
 		}
 	}
 
@@ -48,6 +42,24 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		return s, err
 	}
 	return r.relist(ctx)
+}
+
+// resume returns the stream that continues the last one, if the history
+// question is answered. list reports that a list is due instead.
+func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error) {
+	var unsure error
+	err = r.ask(ctx, func() (err error) {
+		if unsure = r.guard(ctx); unsure != nil {
+			return unsure
+		}
+		r.server.count(countResumes)
+		s, err = r.watch(ctx)
+		return err
+	})
+	if unsure != nil {
+		return nil, r.failures.listsInstead(unsure), unsure
+	}
+	return s, errors.Is(err, errPolled), asResumeError(err)
 }
 
 // ready calls the source, whose panic becomes an error.

@@ -26,12 +26,13 @@ const maxPages = 10_000
 
 // relist makes the store equal to the server's state and returns the stream
 // that follows it.
-func (r *reflector) relist(ctx context.Context) (*stream, error) {
-	release, err := r.informer.pool.permits.Take(ctx)
+func (r *reflector) relist(ctx context.Context) (s *stream, err error) {
+	t, err := r.turn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	err = errUnreturned
+	defer func() { t.end(err) }()
 	began := time.Now()
 	r.session.relisted = true
 	if err := r.kind.learn(ctx, &r.server); err != nil {
@@ -56,7 +57,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 	if noStream != nil && !errors.Is(noStream, errUnversioned) {
 		r.server.pages()
 	}
-	release()
+	t.permit()
 	r.listed(began)
 	switch {
 	case r.informer.mu.unversioned:
@@ -64,8 +65,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 	case !r.server.watchable():
 		return nil, errPolled
 	}
-	s, err := r.watch(ctx)
-	if err != nil {
+	if s, err = r.watch(ctx); err != nil {
 		return nil, err
 	}
 	return r.completed(ctx, s)
@@ -102,7 +102,7 @@ func (r *reflector) completed(ctx context.Context, s *stream) (*stream, error) {
 // An object that it does not name did not exist when the watch began, and was
 // not created later: the list lacks it, and it is deleted.
 func (r *reflector) listBehind(ctx context.Context, s *stream) error {
-	release, err := r.informer.pool.permits.Take(ctx)
+	release, err := r.informer.pool.permits.Take(ctx) // it has its turn in the cluster
 	if err != nil {
 		return err
 	}

@@ -185,10 +185,17 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 		return nil, nil
 	}
 
-	err := r.continueFrom(ctx, saved)
-	if err == nil {
-		r.restores = maxRestores
-		return r.watch(ctx)
+	var s *stream
+	continues := false
+	err := r.ask(ctx, func() (err error) {
+		if err = r.continueFrom(ctx, saved); err == nil {
+			continues, r.restores = true, maxRestores
+			s, err = r.watch(ctx)
+		}
+		return err
+	})
+	if continues {
+		return s, err
 	}
 	r.at.resume, r.at.reach = "", ""
 	if ctx.Err() != nil || mayPass(err) && r.restores < maxRestores {

@@ -12,6 +12,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
 	"github.com/fleetcache/fleetcache/informerpool/internal/histories"
 	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
+	"github.com/fleetcache/fleetcache/informerpool/internal/width"
 )
 
 // Totals count what the informers of a cluster, or of the pool, have done since
@@ -202,6 +203,8 @@ type clusterStats struct {
 	definitions definitions // that its informers have asked for
 
 	causes loudness.Shared // of what interrupts them
+
+	width width.Gate // of their lists
 
 	histories histories.Histories
 }

@@ -84,7 +84,9 @@ func (u *uses) replace(t *Table, core, apis *entry) {
 // For an unknown kind, one caller queries the cluster on behalf of all, but not
 // more often than Options.NegativeTTL allows. The error for a kind that does
 // not exist satisfies meta.IsNoMatchError. The error for a kind that may exist
-// wraps ErrUnavailable. Other errors are those of the request.
+// wraps ErrUnavailable. Other errors are those of the request; but while a
+// server does not answer for a kind of Kubernetes itself, the mapping is
+// presumed, for this call alone.
 func (m *Mapper) ResourceFor(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	found, err := m.resolve(ctx, question{
 		look:  func(s *snapshot) ([]Mapping, bool) { return s.kind(gvk) },
@@ -187,6 +189,9 @@ func (m *Mapper) resolve(ctx context.Context, q question) ([]Mapping, error) {
 	case err != nil && len(found) > 0 && s != nil && !s.trusts(q.group, q.every, m.opts.NegativeTTL):
 		return found, nil // an old answer, if no newer one is available
 	case err != nil && !s.trusts(q.group, q.every, m.opts.NegativeTTL):
+		if presumed := s.presume(q, err); len(presumed) > 0 && !errors.Is(ctx.Err(), context.Canceled) {
+			return presumed, nil
+		}
 		return nil, fmt.Errorf("%w: %w", errUndecided(q.none), err)
 	case unavailable:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errUndecided(q.none))

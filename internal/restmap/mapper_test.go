@@ -306,7 +306,7 @@ func TestHungDiscoveryEndsWithTimeout(t *testing.T) {
 		c.hold = make(chan struct{})
 		m := c.mapper(NewTable())
 		start := time.Now()
-		_, err := m.RESTMapper().RESTMapping(pod.GroupKind())
+		_, err := m.RESTMapper().RESTMapping(widget.GroupKind())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, defaultTimeout, time.Since(start))
 	})
@@ -454,7 +454,7 @@ func TestHazardDiscoveryHasAnAge(t *testing.T) {
 		require.Zero(t, table.Len())
 		_, known := m.Cached(pod)
 		require.False(t, known)
-		_, err = m.ResourceFor(t.Context(), pod)
+		_, err = m.ResourceFor(t.Context(), gvkOf("", "v1", "Widget")) // a Pod is presumed
 		require.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
 	})
 }

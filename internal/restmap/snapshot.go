@@ -23,6 +23,9 @@ type Mapping struct {
 	Namespaced bool
 	// Lacks holds the verbs of readers that the resource does not have.
 	Lacks Verbs
+	// Presumed reports that the kind is one of Kubernetes itself, and that
+	// discovery has not answered yet: the server may not serve it.
+	Presumed bool
 }
 
 // Can reports whether the resource has all of the verbs.

@@ -153,7 +153,11 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 	if s.config.Observed() {
 		s.observeTrust(w) // an informer that ran before may not change until its trust ends
 	}
-	s.remap.later()
+	if m.Presumed {
+		s.remap.soon()
+	} else {
+		s.remap.later()
+	}
 	s.config.AddIndexes(lease, w.GVK) // those that a goroutine added after the call above, without seeing the lease
 	for _, sub := range waiting {
 		_ = sub.Add(lease) // it fails only if one of the two has ended meanwhile

@@ -130,6 +130,9 @@ func (r *remap) look() {
 		} else {
 			missing = true // it may return with another scope, and no informer would fail
 		}
+		if old := w.mapping.Load(); !known && err != nil && old != nil && old.Presumed {
+			continue // discovery has not answered yet
+		}
 		if was := w.missing.Swap(!known); was == known { // live reads know that, the informer may not
 			if known {
 				w.lease.Retry()

@@ -4,8 +4,10 @@
 package watchset
 
 import (
+	"fmt"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,6 +60,17 @@ func (w *Want) Parted() bool { return w.parted.Load() }
 
 // Mapping returns how the kind is served; nil if that is not known.
 func (w *Want) Mapping() *restmap.Mapping { return w.mapping.Load() }
+
+// Explain returns what an error of the want's informer means. If the resource is
+// presumed, that the server does not know it is no proof that it does not serve
+// the kind.
+func (w *Want) Explain(err error) error {
+	m := w.mapping.Load()
+	if m == nil || !m.Presumed || w.missing.Load() || !apierrors.IsNotFound(err) {
+		return err
+	}
+	return fmt.Errorf("%w, and not as presumed: %s", restmap.ErrUnavailable, err.Error())
+}
 
 // Namespaced reports whether the objects live in namespaces, as far as is
 // known. The cached objects decide over what discovery returned some time ago.

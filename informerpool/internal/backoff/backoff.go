@@ -38,8 +38,11 @@ type Backoff struct {
 // After returns the wait after an attempt that lasted for a time and ended with
 // err, which is nil for a regular end.
 func (b *Backoff) After(lasted time.Duration, err error) time.Duration {
+	busy := apierrors.IsTooManyRequests(err)
 	if lasted >= Healthy {
 		b.next = 0
+	}
+	if lasted >= Healthy && !busy { // a list may have waited in the server's queue as long
 		// The cause that ended a working watch is often over already: retry at
 		// once.
 		return rand.N(spread)
@@ -49,7 +52,7 @@ func (b *Backoff) After(lasted time.Duration, err error) time.Duration {
 		b.next = first
 	}
 	wait := b.next/2 + rand.N(b.next/2)
-	if b.next = min(2*b.next, b.Limit); apierrors.IsTooManyRequests(err) {
+	if b.next = min(2*b.next, b.Limit); busy {
 		b.next = min(b.next, busyLimit) // some requests succeed at any time, and Retry-After gives the next try
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/width"
+)
+
+// turn is the permission to send a list, or a question that costs the server
+// about as much.
+type turn struct {
+	place  *width.Place
+	permit func() // gives back that of the pool, and may be called more than once
+}
+
+// end records how the request ended.
+func (t turn) end(err error) {
+	t.permit()
+	if errors.Is(err, errPolled) {
+		err = nil
+	}
+	t.place.End(err)
+}
+
+// turn waits until the cluster has room for a request, and then for a permit of
+// the pool. While the cluster has no room, it takes none from other clusters.
+func (i *informer) turn(ctx context.Context, s width.Subject, waits func(refusal error),
+	permit func(context.Context) (func(), error)) (turn, error) {
+	for {
+		place, err := i.cluster.width.Reserve(ctx, s, waits)
+		if err != nil {
+			return turn{}, err
+		}
+		release, err := permit(ctx)
+		if err != nil {
+			place.End(err)
+			return turn{}, err
+		}
+		if place.Send() {
+			return turn{place, release}, nil
+		}
+		release()
+	}
+}
+
+// ask asks the server a question when it is the informer's turn.
+func (i *informer) ask(ctx context.Context, s width.Subject, waits func(refusal error), question func() error) error {
+	t, err := i.turn(ctx, s, waits, func(context.Context) (func(), error) { return func() {}, nil })
+	if err != nil {
+		return err
+	}
+	err = errUnreturned
+	defer func() { t.end(err) }()
+	err = question()
+
+	return err
+}
+
+// turn waits for the reflector's turn to list.
+func (r *reflector) turn(ctx context.Context) (turn, error) {
+	return r.informer.turn(ctx, subjectOf(&r.informer.key), r.waits, r.informer.pool.permits.Take)
+}
+
+// ask asks the server a question when it is the reflector's turn.
+func (r *reflector) ask(ctx context.Context, question func() error) error {
+	return r.informer.ask(ctx, subjectOf(&r.informer.key), r.waits, question)
+}
+
+// waits records why the reflector waits for its turn.
+func (r *reflector) waits(refusal error) {
+	r.informer.note(fmt.Errorf("%s: %w: %w", r.informer.key, errTurn, refusal))
+}
+
+// subjectOf returns what the requests of a key are about. The groups that no
+// definition can add are those of the API server itself; any other may have an
+// API server of its own.
+func subjectOf(k *Key) width.Subject {
+	s := width.Subject{
+		Resource:  k.Resource.GroupResource().String(),
+		Selection: k.Namespace + "/" + k.LabelSelector + "/" + k.FieldSelector,
+	}
+	if definable(k.Resource.Group) {
+		s.Server = k.Resource.Group
+	}
+	return s
+}
