@@ -41,7 +41,9 @@ var allowed = map[string][]string{
 	},
 	"clustercache/clusterapi": { // a module of its own
 		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver", "informerpool",
+		"internal/clustername",
 	},
+	"clustercache/clusterapi/clusterapitest": {"clustercache", "clustercache/clusterapi"},
 	"clustercache/conditions": {
 		"clustercache", "clustercache/internal/watchset", "clustercache/resolver",
 		"internal/clustername", "internal/transport",
