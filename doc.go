@@ -19,7 +19,8 @@
 //   - clustercache/multicluster adapts the clusters to controller-runtime's
 //     cluster.Cluster, and to multicluster-runtime.
 //   - clustercache/clusterapi, a module of its own, has Cluster API's
-//     ClusterCache interface.
+//     ClusterCache interface, and clustercache/clusterapi/clusterapitest what
+//     its test suites need beside that.
 //   - clustercache/watchset watches what a list says, which may change at any
 //     time.
 //   - clustercache/fleet reads the objects of a kind in many clusters at once.

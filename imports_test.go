@@ -42,8 +42,9 @@ var allowed = map[string][]string{
 	},
 	"clustercache/clusterapi": { // a module of its own
 		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver", "informerpool",
-		"internal/listopts",
+		"internal/clustername", "internal/listopts",
 	},
+	"clustercache/clusterapi/clusterapitest": {"clustercache", "clustercache/clusterapi"},
 	"clustercache/conditions": {
 		"clustercache", "clustercache/internal/watchset", "clustercache/resolver",
 		"internal/clustername", "internal/transport",

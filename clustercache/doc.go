@@ -140,11 +140,12 @@
 // and can be read with [CacheOnly] and [MaxStaleness].
 //
 // Attempts to connect back off to at most 30 s. A change reported by the
-// resolver starts an attempt at once; an attempt that is already running
-// continues if the resolver confirms its answer. A resolver that does not
-// report changes is queried again every minute, and at once after any 401.
-// Probing takes no goroutine per cluster: all clusters share one queue of
-// timers and a bounded number of workers.
+// resolver has it queried at once, and other access is tried at once. Access
+// that has just failed keeps its pause, however often it is reported, and an
+// attempt that is already running continues if the resolver confirms its
+// answer. A resolver that does not report changes is queried again every
+// minute, and at once after any 401. Probing takes no goroutine per cluster:
+// all clusters share one queue of timers and a bounded number of workers.
 //
 // # Debugging
 //

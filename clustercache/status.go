@@ -93,8 +93,11 @@ type Status struct {
 	// Failures counts the consecutive probes, and attempts to connect, that
 	// failed for any reason but that the cluster is not ready to be connected
 	// yet ([resolver.ErrNotReady]). While a cluster is connected, failures to
-	// resolve its access do not count.
-	Failures int `json:"failures"`
+	// resolve its access do not count. An attempt that a report of the resolver
+	// began before it was due, and that did not query the server, counts only as
+	// the first. FailingSince is when that one ended.
+	Failures     int       `json:"failures"`
+	FailingSince time.Time `json:"failingSince,omitzero"`
 	// NextAttempt is when the next attempt to connect is due, or the next probe
 	// of a cluster whose last one failed. Zero while an attempt runs, and where
 	// none is due.
@@ -224,6 +227,7 @@ func (c *cluster) status() Status {
 		LostSince:        v.LostSince,
 		NextAttempt:      v.NextAttempt,
 		Failures:         v.Failed,
+		FailingSince:     v.FailedSince,
 		LastProbe:        v.LastProbe,
 		LastProbeSuccess: v.LastSuccess,
 		Healthy:          v.Checked.Healthy,

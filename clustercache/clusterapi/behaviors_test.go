@@ -29,24 +29,63 @@ type behavior struct {
 	promise string
 	options func() capi.Options // nil: none
 	run     func(t *testing.T, s *site)
+	// limited: the manager has rights in its namespace alone.
+	limited bool
 }
 
 func behaviors() []behavior {
 	return []behavior{
-		{"20", "a cluster without infrastructure is not connected, and is once it is provisioned", nil,
-			behaviorProvisioned},
-		{"1, 2, 4, 16, 22", "without a Secret failures are counted, and the Secret wipes them", nil, behaviorSecret},
-		{"3, 38", "a cluster that was never reachable counts failures", nil, behaviorUnreachable},
-		{"5, 6, 7", "cached and uncached reads, writes and the REST config work", nil, behaviorReads},
-		{"17, 18, 37", "a watch is added once by its name", nil, behaviorWatch},
-		{"27, 29, 32", "sources get connects and disconnects, with the Cluster object", nil, behaviorSources},
-		{"33, 34", "only the source that waits for a failure of this length gets it, and once", nil, behaviorSilence},
-		{"19", "transforms change what is cached and not what is read live", transformOptions, behaviorTransforms},
-		{"6", "a kind is read within the limits of the options", limitOptions, behaviorLimits},
-		{"5, 6", "cached objects are found by an index of the options", indexOptions, behaviorIndex},
-		{"21, 40", "a cluster that the filter leaves out is not connected", filterOptions, behaviorFilter},
-		{"21", "a cluster without the label of the watch filter is not connected", labelOptions, behaviorFilter},
-		{"8, 28", "a deleted Cluster object ends the connection and its state", nil, behaviorDeleted},
+		{
+			cases: "20", promise: "a cluster without infrastructure is not connected, and is once it is provisioned",
+			run: behaviorProvisioned,
+		},
+		{
+			cases: "1, 2, 4, 16, 22", promise: "without a Secret failures are counted, and the Secret wipes them",
+			run: behaviorSecret,
+		},
+		{cases: "3, 38", promise: "a cluster that was never reachable counts failures", run: behaviorUnreachable},
+		{cases: "23", promise: "patches of the Cluster object bring no attempt and no event", run: behaviorPatches},
+		{
+			cases: "22, 34", promise: "patches of a Cluster object without a Secret bring no event",
+			run: behaviorPatchesWithoutSecret,
+		},
+		{cases: "5, 6, 7", promise: "cached and uncached reads, writes and the REST config work", run: behaviorReads},
+		{cases: "17, 18, 37", promise: "a watch is added once by its name", run: behaviorWatch},
+		{
+			cases: "27, 29, 32", promise: "sources get connects and disconnects, with the Cluster object",
+			run: behaviorSources,
+		},
+		{
+			cases: "33, 34", promise: "only the source that waits for a failure of this length gets it, and once",
+			run: behaviorSilence,
+		},
+		{
+			cases: "19", promise: "transforms change what is cached and not what is read live",
+			options: transformOptions, run: behaviorTransforms,
+		},
+		{cases: "19", promise: "managed fields alone are stripped", options: stripOptions, run: behaviorStrip},
+		{
+			cases: "6", promise: "a kind is read within the limits of the options",
+			options: limitOptions, run: behaviorLimits,
+		},
+		{
+			cases: "5, 6", promise: "cached objects are found by an index of the options",
+			options: indexOptions, run: behaviorIndex,
+		},
+		{
+			cases: "21, 40", promise: "a cluster that the filter leaves out is not connected",
+			options: filterOptions, run: behaviorFilter,
+		},
+		{
+			cases: "21", promise: "a cluster without the label of the watch filter is not connected",
+			options: labelOptions, run: behaviorFilter,
+		},
+		{
+			cases: "1, 4", promise: "a manager with rights in one namespace follows its Secrets",
+			run: behaviorOneNamespace, limited: true,
+		},
+		{cases: "6", promise: "suites have the methods that they assert", run: behaviorSuites},
+		{cases: "8, 28", promise: "a deleted Cluster object ends the connection and its state", run: behaviorDeleted},
 	}
 }
 
@@ -63,7 +102,7 @@ func TestBehaviorsOfClusterAPI(t *testing.T) {
 				if b.options != nil {
 					o = b.options()
 				}
-				s := newSite(t, envs, fmt.Sprintf("%s-%d", i.name, n), i, o)
+				s := newSite(t, envs, fmt.Sprintf("%s-%d", i.name, n), i, o, b.limited)
 				b.run(t, s)
 			})
 		}

@@ -4,19 +4,23 @@
 package clusterapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Options configure a [ClusterCache]. The zero value works.
@@ -31,6 +35,15 @@ type Options struct {
 	// SyncPeriod is how often every object is delivered once more to handlers.
 	// Zero means never.
 	SyncPeriod time.Duration
+	// Informers are kinds whose informers start when a cluster is connected. By
+	// default the first read of a kind starts its informer, and the API server
+	// answers until that has listed.
+	Informers []client.Object
+	// FailureInterval is the time in which failed attempts to connect to a
+	// cluster that never answered count as one in its HealthCheckingState.
+	// Cluster API makes one attempt in that time, and its controllers take the
+	// fifth failure for two minutes. Default: 30 s.
+	FailureInterval time.Duration
 }
 
 // ClusterCache is Cluster API's ClusterCache on a clustercache.ClusterCache.
@@ -40,9 +53,11 @@ type ClusterCache struct {
 	clusters *multicluster.Clusters
 	hub      client.Reader
 	limits   limits
+	started  []schema.GroupVersionKind // Options.Informers
+	interval time.Duration             // Options.FailureInterval
 
 	mu struct { // no callback is called under it
-		sync.Mutex
+		sync.RWMutex
 
 		watches map[client.ObjectKey]*watches
 	}
@@ -53,12 +68,19 @@ var _ capi.ClusterCache = (*ClusterCache)(nil)
 // New returns Cluster API's interface to a ClusterCache, which has to be
 // started separately and decides which clusters there are. It does no I/O. The
 // error is [clustercache.ErrClosed], or a [*clustercache.OptionError] if cc is
-// nil.
+// nil or the scheme has none of a kind of Options.Informers.
 func New(cc *clustercache.ClusterCache, o Options) (*ClusterCache, error) {
 	if cc == nil {
 		return nil, &clustercache.OptionError{Field: "cc", Err: errRequired}
 	}
-	c := &ClusterCache{cc: cc, hub: o.Hub}
+	c := &ClusterCache{cc: cc, hub: o.Hub, interval: cmp.Or(o.FailureInterval, failureInterval)}
+	for _, kind := range o.Informers {
+		gvk, err := apiutil.GVKForObject(kind, cc.Options().Scheme)
+		if err != nil {
+			return nil, &clustercache.OptionError{Field: fmt.Sprintf("Informers[%T]", kind), Err: err}
+		}
+		c.started = append(c.started, gvk)
+	}
 	c.mu.watches = map[client.ObjectKey]*watches{}
 	c.clusters = multicluster.New(cc, multicluster.Options{
 		SyncPeriod: o.SyncPeriod,
@@ -67,7 +89,10 @@ func New(cc *clustercache.ClusterCache, o Options) (*ClusterCache, error) {
 		}},
 	})
 	ends, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
-		if e.Type == clustercache.Removed {
+		switch e.Type {
+		case clustercache.Connected:
+			c.startInformers(e.Cluster)
+		case clustercache.Removed:
 			c.forget(e.Cluster)
 		}
 	})
@@ -93,9 +118,11 @@ type NotConnectedError struct {
 	Err error
 }
 
-// Error names the operation, the cluster and the cause.
+// Error names the operation, the cluster, once, and the cause.
 func (e *NotConnectedError) Error() string {
-	return fmt.Sprintf("%s of cluster %s: %v: %v", e.Op, e.Cluster, capi.ErrClusterNotConnected, e.Err)
+	name := clustername.Of(e.Cluster)
+	return fmt.Sprintf("%s of cluster %s: %v: %s", e.Op, name, capi.ErrClusterNotConnected,
+		clustername.Omit(name, e.Err))
 }
 
 // Unwrap returns the errors of both packages and the cause.
@@ -105,7 +132,13 @@ func (e *NotConnectedError) Unwrap() []error {
 
 // connected returns an error unless the cluster is connected.
 func (c *ClusterCache) connected(op string, key client.ObjectKey) error {
+	if c.cc.Serving(key) == nil { // without the rest of the status
+		return nil
+	}
 	status, err := c.cc.Status(key)
+	if unknown, ok := errors.AsType[*clustercache.ClusterError](err); ok {
+		err = unknown.Err // without the key
+	}
 	switch {
 	case err == nil && status.Connected:
 		return nil
@@ -120,13 +153,23 @@ func (c *ClusterCache) connected(op string, key client.ObjectKey) error {
 
 // remote returns a connected cluster.
 func (c *ClusterCache) remote(op string, key client.ObjectKey) (cluster.Cluster, error) {
-	c.mu.Lock() // so that forget takes no cluster that was just handed out
-	defer c.mu.Unlock()
+	c.mu.RLock() // so that forget takes no cluster that was just handed out
+	defer c.mu.RUnlock()
 	if err := c.connected(op, key); err != nil {
 		return nil, err
 	}
 
 	return c.clusters.Cluster(key)
+}
+
+// startInformers starts the informers of Options.Informers. They end as others
+// do, when they were not read for the IdleTimeout.
+func (c *ClusterCache) startInformers(key client.ObjectKey) {
+	for _, gvk := range c.started {
+		if _, _, err := c.cc.WatchAndRead(context.Background(), key, gvk); err != nil {
+			c.cc.Options().Logger.Error(err, "An informer cannot be started", "cluster", clustername.Of(key))
+		}
+	}
 }
 
 // GetClient implements Cluster API's ClusterCache. Reads start an informer of
@@ -181,7 +224,10 @@ func (c *ClusterCache) GetRESTConfig(_ context.Context, key client.ObjectKey) (*
 
 // GetHealthCheckingState implements Cluster API's ClusterCache. It is zero for
 // an unknown cluster. Where nothing could be sent, since there is no access,
-// failures count, too, and LastProbeTime is when that began.
+// failures count, too, and LastProbeTime is when that began. Attempts follow
+// each other faster than Cluster API's, so that those of one
+// Options.FailureInterval count as one failure, and failed probes of a cluster
+// that answered before count once in a ProbeInterval.
 func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.ObjectKey) capi.HealthCheckingState {
 	status, err := c.cc.Status(key)
 	if err != nil || status.Phase == clustercache.PhaseGone {
@@ -190,7 +236,7 @@ func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.Obje
 	state := capi.HealthCheckingState{
 		LastProbeTime:        status.LastProbe,
 		LastProbeSuccessTime: status.LastProbeSuccess,
-		ConsecutiveFailures:  status.Failures,
+		ConsecutiveFailures:  c.failures(status),
 	}
 	switch {
 	case state.LastProbeTime.Before(state.LastProbeSuccessTime): // a sign of life replaced a probe
@@ -200,6 +246,18 @@ func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.Obje
 	}
 
 	return state
+}
+
+// failureInterval is the time between two attempts of Cluster API to connect.
+const failureInterval = 30 * time.Second
+
+// failures returns the failures that Cluster API would have counted by now.
+func (c *ClusterCache) failures(status clustercache.Status) int {
+	interval := c.interval
+	if !status.LastProbeSuccess.IsZero() {
+		interval = c.cc.Options().ProbeInterval
+	}
+	return min(status.Failures, 1+int(time.Since(status.FailingSince)/interval))
 }
 
 var errNoName = errors.New("watcher.Name() cannot be empty")

@@ -27,7 +27,7 @@ import (
 // provisioned. A cluster without a Secret is one whose Secret is missing.
 type hubClusters struct {
 	hub     cache.Cache
-	secrets *resolver.HubResolver
+	secrets *secrets
 	// watchFilter is the value of the label that selects Cluster objects, and
 	// filter selects further; both may be empty.
 	watchFilter string
@@ -57,7 +57,7 @@ func (h *hubClusters) Resolve(ctx context.Context, key resolver.Cluster) (resolv
 		err = fmt.Errorf("read the Cluster: %w", err)
 	case !h.selects(object):
 		err = resolver.ErrClusterNotFound
-	case !ptr.Deref(object.Status.Initialization.InfrastructureProvisioned, false):
+	case !provisioned(object):
 		err = resolver.ErrNotReady
 	default:
 		return h.access(ctx, key)
@@ -100,24 +100,59 @@ func (h *hubClusters) Clusters(ctx context.Context) ([]resolver.Cluster, error) 
 	return keys, nil
 }
 
-// Notify implements resolver.Notifier: it reports changes of Cluster objects
-// and of Secrets.
+// standing is what Resolve reads of a Cluster object.
+type standing struct{ selected, provisioned bool }
+
+func (h *hubClusters) standing(object *clusterv1.Cluster) standing {
+	return standing{selected: h.selects(object), provisioned: provisioned(object)}
+}
+
+func provisioned(object *clusterv1.Cluster) bool {
+	return ptr.Deref(object.Status.Initialization.InfrastructureProvisioned, false)
+}
+
+// handler returns a handler of Cluster objects that reports those whose
+// standing changed: Cluster API patches each of them all the time. It is called
+// from one goroutine.
+func (h *hubClusters) handler(report func(resolver.Cluster)) toolscache.ResourceEventHandler {
+	last := map[resolver.Cluster]standing{}
+	update := func(object any) {
+		c, ok := object.(*clusterv1.Cluster)
+		if !ok {
+			return
+		}
+		key, now := client.ObjectKeyFromObject(c), h.standing(c)
+		if before, known := last[key]; !known || before != now {
+			last[key] = now
+			report(key)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    update,
+		UpdateFunc: func(_, object any) { update(object) },
+		DeleteFunc: func(object any) {
+			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
+				key := resolver.Cluster{Namespace: name.Namespace, Name: name.Name}
+				delete(last, key)
+				report(key)
+			}
+		},
+	}
+}
+
+// Notify implements resolver.Notifier: it reports changes of what Resolve reads
+// of Cluster objects and of Secrets.
 func (h *hubClusters) Notify(ctx context.Context, changed func(resolver.Cluster)) error {
 	informer, err := h.hub.GetInformer(ctx, &clusterv1.Cluster{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watch the Clusters: %w", err)
 	}
-	queue := workqueue.NewTyped[resolver.Cluster]()
-	report := func(object any) {
-		if key, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
-			queue.Add(resolver.Cluster{Namespace: key.Namespace, Name: key.Name})
-		}
-	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    report,
-		UpdateFunc: func(_, object any) { report(object) },
-		DeleteFunc: report,
-	})
+	queue, namespaces := workqueue.NewTyped[resolver.Cluster](), workqueue.NewTyped[string]()
+	defer namespaces.ShutDown()
+	registration, err := informer.AddEventHandler(h.handler(func(key resolver.Cluster) {
+		namespaces.Add(key.Namespace)
+		queue.Add(key)
+	}))
 	if err != nil {
 		queue.ShutDown()
 		return fmt.Errorf("watch the Clusters: %w", err)
@@ -127,7 +162,7 @@ func (h *hubClusters) Notify(ctx context.Context, changed func(resolver.Cluster)
 	ended := make(chan error, 1)
 	go func() { // ends with ctx, and is waited for below
 		defer queue.ShutDown()
-		ended <- h.secrets.Notify(ctx, queue.Add)
+		ended <- h.secrets.notify(ctx, namespaces, queue.Add)
 	}()
 	for {
 		key, over := queue.Get()

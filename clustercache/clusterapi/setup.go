@@ -35,6 +35,13 @@ type Settings struct {
 	// ones set it to controller-runtime's metrics.Registry. Nil, the default,
 	// means that there are none.
 	Metrics prometheus.Registerer
+	// StartIndexed starts the informers of the kinds in Cache.Indexes when a
+	// cluster is connected, as Cluster API does before that. By default the
+	// first read of a kind starts its informer, so that a cluster that lacks
+	// the kind has no fault, and the API server answers until that has listed.
+	StartIndexed bool
+	// FailureInterval is that of [Options].
+	FailureInterval time.Duration
 }
 
 var (
@@ -48,7 +55,8 @@ var (
 // The clusters are those that have a Cluster object, which is read from the
 // manager's cache. Their kubeconfig Secrets are watched by the label
 // cluster.x-k8s.io/cluster-name, with the manager's configuration, so that
-// Options.SecretClient is not used. Of controllerOptions, NeedLeaderElection
+// Options.SecretClient is not used: in all namespaces, or, where that is
+// forbidden, in those that have a Cluster object. Of controllerOptions, NeedLeaderElection
 // alone is used. Cluster API's defaults and numbers apply: a time-out of 10 s,
 // 20 QPS, a burst of 30, probes every 10 s, and the end of the connection after
 // five that failed. The functions change what results from that.
@@ -71,16 +79,17 @@ func SetupWithManager(
 		return nil, err
 	}
 	settings.Fleet.Informers.Transforms = cached.transforms
+	settings.Fleet.Informers.DropManagedFields = cached.dropManagedFields
 	for _, f := range change {
 		f(&settings)
 	}
-	secrets, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, settings.Secrets)
+	kubeconfigs, err := newSecrets(mgr, settings.Secrets)
 	if err != nil {
 		return nil, err
 	}
 	settings.Fleet.Resolver = &hubClusters{
 		hub:         mgr.GetCache(),
-		secrets:     secrets,
+		secrets:     kubeconfigs,
 		watchFilter: options.WatchFilterValue,
 		filter:      options.ClusterFilter,
 	}
@@ -88,11 +97,18 @@ func SetupWithManager(
 	if err != nil {
 		return nil, err
 	}
-	c, err := New(cc, Options{
-		Hub:        mgr.GetCache(),
-		DisableFor: slices.Concat(options.Client.Cache.DisableFor, cached.limited),
-		SyncPeriod: ptr.Deref(options.Cache.SyncPeriod, 0),
-	})
+	o := Options{
+		Hub:             mgr.GetCache(),
+		DisableFor:      slices.Concat(options.Client.Cache.DisableFor, cached.limited),
+		SyncPeriod:      ptr.Deref(options.Cache.SyncPeriod, 0),
+		FailureInterval: settings.FailureInterval,
+	}
+	if settings.StartIndexed {
+		for _, index := range options.Cache.Indexes {
+			o.Informers = append(o.Informers, index.Object)
+		}
+	}
+	c, err := New(cc, o)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +121,24 @@ func SetupWithManager(
 
 	leader := ptr.Deref(controllerOptions.NeedLeaderElection, true)
 	return c, mgr.Add(&runnable{ClusterCache: cc, leader: leader, metrics: &metrics{cc: cc, to: settings.Metrics}})
+}
+
+// newSecrets makes the resolver of the kubeconfig Secrets.
+func newSecrets(mgr manager.Manager, o resolver.HubOptions) (*secrets, error) {
+	in := func(namespace string) (*resolver.HubResolver, error) {
+		o := o
+		o.Namespace = namespace
+		return resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, o)
+	}
+	whole, err := in(o.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	s := &secrets{hub: mgr.GetAPIReader(), log: o.Logger, whole: whole}
+	if o.Namespace == "" {
+		s.in = in
+	}
+	return s, nil
 }
 
 // newSettings translates Cluster API's options.

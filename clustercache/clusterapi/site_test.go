@@ -11,10 +11,12 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,12 +27,14 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fleetcache/fleetcache/clustercache/clusterapi"
+	"github.com/fleetcache/fleetcache/clustercache/clusterapi/clusterapitest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // implementation is one of the two that the behaviors are tested of.
 type implementation struct {
-	name  string
+	name string
+	// namespace limits the Secrets, if it is not empty.
 	setup func(t *testing.T, mgr manager.Manager, namespace string, o capi.Options) capi.ClusterCache
 }
 
@@ -53,10 +57,9 @@ func setupTheirs(t *testing.T, mgr manager.Manager, _ string, o capi.Options) ca
 }
 
 func setupOurs(t *testing.T, mgr manager.Manager, namespace string, o capi.Options) capi.ClusterCache {
-	cc, err := clusterapi.SetupWithManager(t.Context(), mgr, o, controllerOptions, func(s *clusterapi.Settings) {
+	cc, err := clusterapitest.SetupWithManager(t.Context(), mgr, o, controllerOptions, func(s *clusterapi.Settings) {
 		s.Secrets.Namespace = namespace
 		s.Secrets.Grace, s.Fleet.Grace = time.Second, time.Second
-		s.Fleet.RetryInterval = 2 * time.Second
 	})
 	require.NoError(t, err)
 	return cc
@@ -82,7 +85,9 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 // newSite sets the implementation up, and does not start the manager.
-func newSite(t *testing.T, envs []*testenv.Cluster, namespace string, i implementation, o capi.Options) *site {
+func newSite(
+	t *testing.T, envs []*testenv.Cluster, namespace string, i implementation, o capi.Options, limited bool,
+) *site {
 	t.Helper()
 	scheme := newScheme(t)
 	s := &site{hub: envs[0], remote: envs[1], namespace: namespace}
@@ -93,7 +98,11 @@ func newSite(t *testing.T, envs []*testenv.Cluster, namespace string, i implemen
 		require.NoError(t, c.Client().Create(t.Context(),
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	}
-	s.mgr, err = ctrl.NewManager(s.hub.Config(), ctrl.Options{
+	config, secrets := s.hub.Config(), namespace
+	if limited {
+		config, secrets = s.limited(t), ""
+	}
+	s.mgr, err = ctrl.NewManager(config, ctrl.Options{
 		Scheme:  scheme,
 		Logger:  logr.Discard(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
@@ -102,9 +111,31 @@ func newSite(t *testing.T, envs []*testenv.Cluster, namespace string, i implemen
 	require.NoError(t, err)
 	o.SecretClient = s.client
 	o.Client.UserAgent = namespace
-	s.ClusterCache = i.setup(t, s.mgr, namespace, o)
+	s.ClusterCache = i.setup(t, s.mgr, secrets, o)
 
 	return s
+}
+
+// limited returns a configuration for the hub with rights in the site's
+// namespace alone.
+func (s *site) limited(t *testing.T) *rest.Config {
+	t.Helper()
+	account, err := s.hub.AddServiceAccount(t.Context(), s.namespace, "manager")
+	require.NoError(t, err)
+	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: "manager"}
+	require.NoError(t, s.client.Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"*"},
+		Resources: []string{"*"},
+		Verbs:     []string{"*"},
+	}}}))
+	require.NoError(t, s.client.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: meta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.ServiceAccountKind, Namespace: s.namespace, Name: meta.Name},
+		},
+	}))
+	return account.Config()
 }
 
 // start runs the manager until the test ends.

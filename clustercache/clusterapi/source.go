@@ -56,8 +56,11 @@ func (s *clusterSource) Start(ctx context.Context, queue workqueue.TypedRateLimi
 	if s.err != nil {
 		return s.err
 	}
-	events := controller.ClusterSource(s.c.cc, s.requests,
-		controller.ClusterSourceOptions{SilentFor: s.silentFor, Filter: s.selects})
+	failing := map[client.ObjectKey]struct{}{} // the filter is called from one goroutine at a time
+	events := controller.ClusterSource(s.c.cc, s.requests, controller.ClusterSourceOptions{
+		SilentFor: s.silentFor,
+		Filter:    func(e clustercache.ClusterEvent) bool { return s.selects(e, failing) },
+	})
 	return events.Start(ctx, queue)
 }
 
@@ -66,18 +69,23 @@ func (s *clusterSource) String() string { return "fleetcache cluster source of "
 
 // selects reports whether Cluster API would deliver an event. A source that
 // waits for failures also gets the first one of a cluster that never answered.
-func (s *clusterSource) selects(e clustercache.ClusterEvent) bool {
-	switch e.Type {
-	case clustercache.Connected, clustercache.Disconnected:
-		return true
-	case clustercache.Silent:
-		return len(s.silentFor) > 0
-	case clustercache.PhaseChanged:
+// failing has the clusters of which it got that.
+func (s *clusterSource) selects(e clustercache.ClusterEvent, failing map[client.ObjectKey]struct{}) bool {
+	switch {
+	case e.Type == clustercache.Removed, e.Phase == clustercache.PhaseGone:
+		delete(failing, e.Cluster)
+	case e.Type == clustercache.PhaseChanged && len(s.silentFor) > 0:
 		status, err := s.c.cc.Status(e.Cluster)
-		return len(s.silentFor) > 0 && err == nil && status.Failures > 0 && status.LastProbeSuccess.IsZero()
+		if _, told := failing[e.Cluster]; told || err != nil || status.Failures == 0 ||
+			!status.LastProbeSuccess.IsZero() {
+			return false
+		}
+		failing[e.Cluster] = struct{}{}
+		return true
 	}
 
-	return false
+	return e.Type == clustercache.Connected || e.Type == clustercache.Disconnected ||
+		e.Type == clustercache.Silent && len(s.silentFor) > 0
 }
 
 // requests maps the Cluster object of an event. Where it cannot be read, its

@@ -6,6 +6,8 @@ package clusterapi
 import (
 	"fmt"
 	"reflect"
+	"regexp"
+	goruntime "runtime"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,15 +28,15 @@ type cached struct {
 	transforms map[schema.GroupResource]informerpool.TransformFunc
 	limits     limits
 	limited    []client.Object // the kinds that have a limit
+	// dropManagedFields: the default transform does nothing else, and no kind
+	// has another.
+	dropManagedFields bool
 }
 
 // newCached translates the options. The error is a [*clustercache.OptionError]
 // about a field that cannot be followed.
 func newCached(scheme *runtime.Scheme, o capi.CacheOptions) (cached, error) {
 	out := cached{transforms: map[schema.GroupResource]informerpool.TransformFunc{}, limits: limits{}}
-	if o.DefaultTransform != nil {
-		out.transforms[schema.GroupResource{}] = transform(scheme, o.DefaultTransform)
-	}
 	for object, by := range o.ByObject {
 		field := fmt.Sprintf("Cache.ByObject[%T]", object)
 		gvk, err := apiutil.GVKForObject(object, scheme)
@@ -57,6 +59,13 @@ func newCached(scheme *runtime.Scheme, o capi.CacheOptions) (cached, error) {
 			out.transforms[plural.GroupResource()] = transform(scheme, by.Transform)
 		}
 	}
+	switch {
+	case o.DefaultTransform == nil:
+	case len(out.transforms) == 0 && stripsManagedFields(o.DefaultTransform):
+		out.dropManagedFields = true
+	default:
+		out.transforms[schema.GroupResource{}] = transform(scheme, o.DefaultTransform)
+	}
 
 	return out, nil
 }
@@ -66,6 +75,12 @@ func newCached(scheme *runtime.Scheme, o capi.CacheOptions) (cached, error) {
 // what it changes there is changed in the cached object, whose other fields
 // stay: also those that the Go type does not have.
 func transform(scheme *runtime.Scheme, change toolscache.TransformFunc) informerpool.TransformFunc {
+	if stripsManagedFields(change) {
+		return func(u *unstructured.Unstructured) error {
+			unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+			return nil
+		}
+	}
 	return func(u *unstructured.Unstructured) error {
 		typed, err := scheme.New(u.GroupVersionKind())
 		if err != nil { // unknown to the scheme
@@ -91,6 +106,18 @@ func transform(scheme *runtime.Scheme, change toolscache.TransformFunc) informer
 
 		return nil
 	}
+}
+
+// strips matches the names of the function that controller-runtime's
+// TransformStripManagedFields returns, which begin with the name of the function
+// that it is inlined into.
+var strips = regexp.MustCompile(`\.TransformStripManagedFields\.func\d+$`)
+
+// stripsManagedFields reports whether a transform is controller-runtime's
+// TransformStripManagedFields, which need not see an object.
+func stripsManagedFields(change toolscache.TransformFunc) bool {
+	f := goruntime.FuncForPC(reflect.ValueOf(change).Pointer())
+	return f != nil && strips.MatchString(f.Name())
 }
 
 // transformed calls change for an object, and stores the result in u.

@@ -73,6 +73,37 @@ func TestATransformGetsKindsThatTheSchemeLacks(t *testing.T) {
 	require.Equal(t, "worker", u.GetName())
 }
 
+// TestStrippingManagedFieldsIsAnAssignment: no object is converted for the
+// transform that Cluster API's manager uses.
+func TestStrippingManagedFieldsIsAnAssignment(t *testing.T) {
+	strip := cache.TransformStripManagedFields()
+	made, err := newCached(scheme.Scheme, capi.CacheOptions{DefaultTransform: strip})
+	require.NoError(t, err)
+	require.True(t, made.dropManagedFields)
+	require.Empty(t, made.transforms)
+
+	// Another kind keeps them, so that they are dropped object by object.
+	made, err = newCached(scheme.Scheme, capi.CacheOptions{
+		DefaultTransform: strip,
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: onNode(func(*corev1.Node) {})}},
+	})
+	require.NoError(t, err)
+	require.False(t, made.dropManagedFields)
+	change := made.transforms[schema.GroupResource{}]
+	u := node()
+	require.NoError(t, change(u))
+	require.Empty(t, u.GetManagedFields())
+	require.Zero(t, testing.AllocsPerRun(10, func() { _ = change(u) }))
+
+	// A function that strips more is called.
+	made, err = newCached(scheme.Scheme, capi.CacheOptions{DefaultTransform: onNode(func(n *corev1.Node) {
+		n.ManagedFields = nil
+	})})
+	require.NoError(t, err)
+	require.False(t, made.dropManagedFields)
+	require.Len(t, made.transforms, 1)
+}
+
 func TestAnErrorOfATransformIsThatOfTheObject(t *testing.T) {
 	broken := errors.New("broken")
 	err := transform(scheme.Scheme, func(any) (any, error) { return nil, broken })(node())

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -35,6 +36,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clusterapi"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // fakes runs a test in virtual time with one cluster, that is connected.
@@ -360,6 +363,149 @@ func TestSettingsBeginWithClusterAPIsNumbers(t *testing.T) {
 	wrong, ok := errors.AsType[*clustercache.OptionError](err)
 	require.True(t, ok)
 	require.Equal(t, "Client.UserAgent", wrong.Field)
+}
+
+// TestFiveFailuresAreTwoMinutes: by them Cluster API's controllers decide that
+// a cluster that never answered is not only late, and call its Nodes unknown.
+func TestFiveFailuresAreTwoMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory()
+		api.Die()
+		d.Set(fleettest.Key("a"), api.Config())
+		cc := fleettest.Start(t, fleettest.Silent(d))
+		c, err := clusterapi.New(cc, clusterapi.Options{})
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		state := func() capi.HealthCheckingState { return c.GetHealthCheckingState(t.Context(), fleettest.Key("a")) }
+		for want := 1; want <= 5; want++ {
+			for state().ConsecutiveFailures < want {
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+			require.InDelta(t, 30*float64(want-1), time.Since(began).Seconds(), 5, "failure %d", want)
+			require.Zero(t, state().LastProbeSuccessTime)
+		}
+		require.Greater(t, fleettest.Status(t, cc).Failures, 5)
+		time.Sleep(time.Hour)
+		require.InDelta(t, 120, state().ConsecutiveFailures, 8)
+
+		api.Live()
+		time.Sleep(time.Minute)
+		require.Zero(t, state().ConsecutiveFailures)
+		time.Sleep(time.Minute)
+		api.Die()
+		time.Sleep(5 * time.Minute)
+		require.Greater(t, state().ConsecutiveFailures, 5)
+	})
+}
+
+// TestAFailureIsCountedEvenIfAttemptsAreRarer than Cluster API's.
+func TestAFailureIsCountedEvenIfAttemptsAreRarer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := fleettest.NewDirectory()
+		d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
+		o := fleettest.Silent(d)
+		o.RetryInterval = 10 * time.Minute
+		cc := fleettest.Start(t, o)
+		c, err := clusterapi.New(cc, clusterapi.Options{FailureInterval: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		time.Sleep(7 * time.Minute)
+		require.Equal(t, 1, c.GetHealthCheckingState(t.Context(), fleettest.Key("a")).ConsecutiveFailures)
+	})
+}
+
+// TestGettersDoNotAskForTheStatus of the cluster, whose length depends on how
+// many keys lead to it.
+func TestGettersDoNotAskForTheStatus(t *testing.T) {
+	allocs := map[int]float64{}
+	for _, n := range []int{1, 80} {
+		synctest.Test(t, func(t *testing.T) {
+			api, d := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory()
+			cc := fleettest.Start(t, fleettest.Silent(d))
+			c, err := clusterapi.New(cc, clusterapi.Options{})
+			require.NoError(t, err)
+			for i := range n {
+				key := fleettest.Key(strconv.Itoa(i))
+				d.Set(key, api.Config())
+				require.NoError(t, cc.Engage(key))
+			}
+			time.Sleep(time.Minute)
+			status, err := cc.Status(fleettest.Key("0"))
+			require.NoError(t, err)
+			require.Len(t, status.SameAs, n-1)
+			allocs[n] = testing.AllocsPerRun(100, func() {
+				_, err = c.GetClient(t.Context(), fleettest.Key("0"))
+				require.NoError(t, err)
+			})
+		})
+	}
+	t.Logf("allocations by keys: %v", allocs)
+	require.LessOrEqual(t, allocs[80], 5.0)
+	require.InDelta(t, allocs[1], allocs[80], 0)
+}
+
+// TestInformersOfTheOptionsStartWithTheConnection: reads that follow are not
+// answered by the API server.
+func TestInformersOfTheOptionsStartWithTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := clustercachetest.New(t, clustercachetest.Options{})
+		c, err := clusterapi.New(fleet.ClusterCache(), clusterapi.Options{
+			Informers: []client.Object{&corev1.Secret{}, &corev1.Node{}},
+		})
+		require.NoError(t, err)
+		east := fleet.Add("fleet/east")
+		create(t, east, "one")
+		fleet.WaitSynced()
+		synctest.Wait()
+		status, err := c.Fleet().Status(east.Key())
+		require.NoError(t, err)
+		require.Equal(t, 2, status.Synced)
+
+		requests := len(east.Requests())
+		reader, err := c.GetReader(t.Context(), east.Key())
+		require.NoError(t, err)
+		for range 200 {
+			require.NoError(t, reader.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.Secret{}))
+			require.NoError(t, reader.List(t.Context(), &corev1.NodeList{}))
+		}
+		require.Len(t, east.Requests(), requests)
+
+		_, err = clusterapi.New(fleet.ClusterCache(), clusterapi.Options{Informers: []client.Object{&unregistered{}}})
+		wrong, ok := errors.AsType[*clustercache.OptionError](err)
+		require.True(t, ok)
+		require.Equal(t, "Informers[*clusterapi_test.unregistered]", wrong.Field)
+	})
+}
+
+// unregistered is a kind that no scheme has.
+type unregistered struct{ corev1.Secret }
+
+// TestErrorsNameTheClusterOnce, whatever they are made of.
+func TestErrorsNameTheClusterOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, key := fleettest.NewDirectory(), fleettest.Key("a")
+		cc := fleettest.Start(t, fleettest.Silent(d))
+		c, err := clusterapi.New(cc, clusterapi.Options{})
+		require.NoError(t, err)
+		once := func(cause string) {
+			_, err := c.GetClient(t.Context(), key)
+			require.ErrorIs(t, err, capi.ErrClusterNotConnected)
+			require.ErrorContains(t, err, cause)
+			require.Equal(t, 1, strings.Count(err.Error(), key.String()), err)
+		}
+		once("is down: unknown cluster")
+		d.Fail(key, &resolver.AccessError{Cluster: key, Err: resolver.ErrNotReady})
+		require.NoError(t, cc.Engage(key))
+		synctest.Wait()
+		once("not ready")
+		d.Set(key, &rest.Config{Host: "https://192.0.2.1:1", Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no route")
+		}})
+		synctest.Wait()
+		once("no route")
+	})
 }
 
 // TestAKindWithALimitIsNotWatched: an informer would have all of it.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,6 +40,7 @@ type Cluster struct {
 
 	mu      sync.Mutex // protects the fields below
 	token   int        // the valid one
+	issued  int        // how often it was issued in another form
 	revoked bool       // the token is not valid either
 	reach   bool       // connections are let through
 	lives   int        // number of clusters that have been at this address
@@ -189,10 +191,13 @@ func (c *Cluster) bearer() string {
 	return c.bearerLocked()
 }
 
-func (c *Cluster) bearerLocked() string { return fmt.Sprintf("token-%d-of-%s", c.token, c.host()) }
+func (c *Cluster) bearerLocked() string { return fmt.Sprintf("%s-%d", c.subjectLocked(), c.issued) }
+
+// subjectLocked is what the forms of the valid token begin with.
+func (c *Cluster) subjectLocked() string { return fmt.Sprintf("token-%d-of-%s", c.token, c.host()) }
 
 func (c *Cluster) authenticate(token string) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return "clustercachetest", !c.revoked && token == c.bearerLocked()
+	return "clustercachetest", !c.revoked && strings.HasPrefix(token, c.subjectLocked()+"-")
 }

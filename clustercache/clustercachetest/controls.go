@@ -6,6 +6,7 @@ package clustercachetest
 import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
@@ -26,7 +27,29 @@ func (c *Cluster) Hang() {
 func (c *Cluster) Connect() {
 	c.net.Up()
 	c.setReach(true)
-	c.fleet.names.Changed(c.key)
+	c.reissue()
+}
+
+// reissue makes the ClusterCache try at once if it is not content with the
+// cluster: it gives it another token beside the valid one, since the same
+// access would keep its pause.
+func (c *Cluster) reissue() {
+	f := c.fleet
+	f.mu.Lock()
+	cc := f.cache
+	f.mu.Unlock()
+
+	content := false
+	if cc != nil {
+		status, err := cc.Status(c.key)
+		content = err == nil && status.Phase == clustercache.PhaseReady
+	}
+	if !content {
+		c.mu.Lock()
+		c.issued++
+		c.mu.Unlock()
+	}
+	f.names.Changed(c.key)
 }
 
 // Reset resets all connections, once.

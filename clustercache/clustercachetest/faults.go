@@ -116,7 +116,7 @@ func (c *Cluster) Fail(err error, matches ...Match) (heal func()) {
 		c.mu.Unlock()
 
 		if healed {
-			c.fleet.names.Changed(c.key)
+			c.reissue()
 		}
 	}
 }

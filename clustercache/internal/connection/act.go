@@ -69,7 +69,7 @@ func (c *Connection) startAttempt(submit func(func()), work func(*attempt) messa
 		renewed: make(chan struct{}, 1),
 		start: start{
 			connected: c.state.Connected,
-			prove:     c.state.Prove,
+			prove:     c.state.Prove || c.state.Replaces,
 			revision:  c.server.access.Revision(),
 			path:      c.server.path,
 			uid:       c.server.uid,
@@ -77,6 +77,9 @@ func (c *Connection) startAttempt(submit func(func()), work func(*attempt) messa
 			lastChance: c.state.Connected && c.state.Failures > 0 &&
 				c.state.Failures+1 >= c.cfg.Phases.FailureThreshold,
 		},
+	}
+	if !c.state.Held.IsZero() {
+		a.start.held = c.state.Tried
 	}
 	a.changes.Store(c.state.Changes)
 	a.ctx, a.cancel = context.WithCancel(c.cfg.Context)

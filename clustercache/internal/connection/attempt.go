@@ -30,6 +30,7 @@ type start struct {
 	connected bool
 	prove     bool
 	revision  string
+	held      string // the revision that the server must not be queried with; empty: none
 	path      string
 	uid       string
 	// lastChance means that the cluster is disconnected if the query of its

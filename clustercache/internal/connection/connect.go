@@ -35,7 +35,8 @@ var (
 
 // connect resolves the access, proves it and identifies the cluster:
 //  1. query the resolver;
-//  2. if the access is unchanged and not in doubt, stop without a request;
+//  2. if the access is unchanged and not in doubt, or failed last and is not due
+//     again, stop without a request;
 //  3. query the server's health, over a candidate connection if the access is
 //     new;
 //  4. query its identity, also if it answered that it is not well: what works
@@ -51,13 +52,21 @@ func (a *attempt) connect() message {
 		return m
 	}
 
-	if revision := access.Revision(); a.start.connected && revision == a.start.revision && !a.start.prove &&
-		!a.c.prover.pending() {
+	revision := access.Revision()
+	switch {
+	case a.start.connected && revision == a.start.revision && !a.start.prove && !a.c.prover.pending():
 		return message{Event: phase.Event{
 			Kind:     phase.Succeeded,
 			Revision: revision,
 			Changes:  asOf,
 			Unproven: true,
+		}}
+	case revision == a.start.held:
+		return message{Event: phase.Event{
+			Kind:     phase.Failed,
+			Class:    phase.Same,
+			Revision: revision,
+			Changes:  asOf,
 		}}
 	}
 
@@ -94,7 +103,7 @@ func (a *attempt) ask() (resolver.Access, error) {
 	case err == nil && access.IsZero():
 		err = errNothing
 	case err == nil:
-		a.c.post(message{Event: phase.Event{Gen: a.gen}, labels: access.Labels()})
+		a.c.post(message{Event: phase.Event{Kind: phase.Resolved, Gen: a.gen}, labels: access.Labels()})
 	case errors.Is(err, resolver.ErrNoAccess) && a.c.hooks.Unlisted():
 		// A missing Secret may appear later. But if that Secret also
 		// represented the cluster, then only the list shows that there is

@@ -13,8 +13,7 @@ import (
 type message struct {
 	phase.Event
 	found *result
-	// labels are those that the resolver gave the running attempt; such a
-	// message has no event. Nil: none were asked for.
+	// labels are those that the resolver gave the running attempt (Resolved).
 	labels map[string]string
 }
 

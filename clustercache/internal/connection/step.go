@@ -16,9 +16,8 @@ import (
 // returns.
 func (c *Connection) handle(m message) {
 	before := c.state
-	if m.labels != nil {
+	if m.Kind == phase.Resolved {
 		c.relabel(m)
-		return
 	}
 	m.Jitter = rand.Float64()
 	if !c.admit(&m) {
@@ -74,7 +73,7 @@ func (c *Connection) admit(m *message) bool {
 		if m.Kind == phase.Succeeded {
 			c.adopt(m)
 		}
-		if m.Kind == phase.Failed && c.state.Running == phase.Connect {
+		if m.Kind == phase.Failed && m.Class != phase.Same && c.state.Running == phase.Connect {
 			c.connectFailed(m)
 		}
 	case phase.Removed:

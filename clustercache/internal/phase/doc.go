@@ -8,7 +8,7 @@
 //
 //	          Asked               Succeeded        probes fail
 //	Pending --------> Connecting -----------> Ready <--------> Degraded
-//	or Gone  Changed      |                     ^   probes pass    |
+//	or Gone  Resolved     |                     ^   probes pass    |
 //	   ^                  | Failed              | Succeeded        | threshold
 //	   |  NoAccess        v                     |                  v reached
 //	   +----------------- + ---------> Disconnected or Refused <---+
@@ -17,7 +17,10 @@
 // A server that answers with its own authority that checks of its health fail
 // degrades the cluster, and never counts towards the threshold.
 //
-// A retry after a deadline stays in its phase until the attempt ends. Removed
+// A report of a change has the resolver queried, and changes nothing else: the
+// phase stays until the resolver has access, and access that has just failed
+// keeps its pause. That of a cluster that is Gone leads to Connecting at once. A
+// retry after a deadline stays in its phase until the attempt ends. Removed
 // leads to Gone from every phase, and a connected cluster that loses its access
 // becomes Pending or Gone when its grace ends.
 //

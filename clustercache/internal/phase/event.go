@@ -40,6 +40,8 @@ const (
 	RolledBack
 	// Removed: the cluster no longer exists; Event.Reason gives the cause.
 	Removed
+	// Resolved: the resolver gave the connect attempt Event.Gen an access.
+	Resolved
 
 	// Kinds is the number of kinds.
 	Kinds
@@ -65,6 +67,9 @@ const (
 	// Unreachable: the server refuses or breaks connections, so that there is
 	// no answer to wait for.
 	Unreachable
+	// Same: the resolver gave State.Tried, which is not due again before
+	// State.Held. The server was not queried.
+	Same
 
 	// Classes is the number of classes.
 	Classes

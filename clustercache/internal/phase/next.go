@@ -51,6 +51,10 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 	case Removed:
 		m.gone()
 		m.Faults = Faults{Attempt: Failure{Reason: e.Reason}}
+	case Resolved:
+		if m.Running == Connect && e.Gen == m.Gen && m.Phase == Pending {
+			m.enter(Connecting)
+		}
 	}
 	m.Failure = m.counts(m.Connected)
 
@@ -106,17 +110,27 @@ func (m *machine) connect() {
 		m.ProbeAt = m.nextProbe()
 	}
 	// An attempt that only queries the resolver proves nothing about the
-	// server. It must neither replace the probe it canceled nor end a streak of
-	// failures, or a steady stream of changes would hide a dead server.
-	m.Prove = m.Prove || m.Running == Probe || m.Phase == Degraded
-	// A retry of the resolver does not change the phase until it finds
-	// something.
-	if (m.Phase == Pending || m.Phase == Gone) && m.e.Kind != Tick {
+	// server. It must not replace the probe it canceled, or a steady stream of
+	// changes would hide a dead server. A probe that is due later stays so: no
+	// change makes a server fail faster.
+	m.Replaces = m.Replaces || m.Running == Probe
+	// A retry of the resolver, and a change, do not change the phase until the
+	// resolver has access to a cluster that waits for it.
+	if m.e.Kind == Asked || m.Phase == Gone && m.e.Kind != Tick {
 		m.enter(Connecting)
 	}
 	m.Gen++
 	m.Running, m.RetryAt, m.ResolveAt, m.ProbeStart = Connect, time.Time{}, time.Time{}, m.now
 	m.do(StartConnect)
+}
+
+// ask starts an attempt before it is due, since the resolver may have other
+// access. The access that failed last keeps its pause: that it was reported
+// makes no server answer.
+func (m *machine) ask() {
+	held := m.RetryAt
+	m.connect()
+	m.Held = held
 }
 
 // changed does not end a running attempt: the resolver may be working for it,
@@ -128,7 +142,7 @@ func (m *machine) changed() {
 		m.do(Notify)
 		return
 	}
-	m.connect()
+	m.ask()
 }
 
 // doubt starts an attempt that queries the server. An attempt that already runs
@@ -176,8 +190,10 @@ func (m *machine) tick() {
 	case m.Running == Connect:
 	case m.Connected && due(m.GraceUntil):
 		m.endGrace()
-	case due(m.RetryAt), m.Connected && m.Running == None && due(m.ResolveAt):
+	case due(m.RetryAt):
 		m.connect()
+	case m.Connected && m.Running == None && due(m.ResolveAt):
+		m.ask()
 	case m.Connected && m.Running == None && due(m.ProbeAt):
 		m.Spurious = 0
 		if alive := m.e.Life; m.lives() {
@@ -206,6 +222,7 @@ func (m *machine) endGrace() {
 		m.Running = None
 	}
 	m.down(Pending)
+	m.Tried = ""
 	m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
 }
 
@@ -219,8 +236,9 @@ func (m *machine) gone() {
 		m.down(Gone)
 	}
 	m.enter(Gone)
-	m.RetryAt, m.Tries, m.Prove = time.Time{}, 0, false
-	m.SilentAt, m.Silent, m.Missed, m.Failed, m.LostSince = time.Time{}, false, 0, 0, time.Time{}
+	m.RetryAt, m.Tries, m.Prove, m.Tried, m.Held = time.Time{}, 0, false, "", time.Time{}
+	m.SilentAt, m.Silent, m.Missed, m.LostSince = time.Time{}, false, 0, time.Time{}
+	m.Failed, m.FailedSince = 0, time.Time{}
 	if m.Known {
 		m.Known = false
 		m.do(Evict)
@@ -229,7 +247,7 @@ func (m *machine) gone() {
 
 // down ends a connection and enters p.
 func (m *machine) down(p Phase) {
-	m.Connected, m.Unrecognized, m.Failures, m.Successes = false, false, 0, 0
+	m.Connected, m.Unrecognized, m.Replaces, m.Failures, m.Successes = false, false, false, 0, 0
 	m.Probing, m.Identity = Failure{}, Failure{}
 	m.ProbeAt, m.ResolveAt, m.GraceUntil, m.GraceGone = time.Time{}, time.Time{}, time.Time{}, false
 	m.LostSince = m.now
@@ -245,7 +263,7 @@ func (m *machine) succeeded() {
 		return
 	}
 	was := m.Running
-	m.Running = None
+	m.Running, m.Held = None, time.Time{}
 	switch {
 	case was == Probe:
 		m.ProbeEnd, m.LastProbe, m.Failures = m.now, m.now, 0
@@ -275,8 +293,8 @@ func (m *machine) succeeded() {
 func (m *machine) proven() {
 	m.ProbeEnd, m.LastProbe, m.Failures, m.Successes, m.Spurious = m.now, m.now, 0, 0, 0
 	m.answered(m.now)
-	m.Tries, m.Faults, m.Unrecognized = 0, Faults{}, false
-	m.Revision, m.Rejected, m.Prove = m.e.Revision, "", false
+	m.Tries, m.Tried, m.Faults, m.Unrecognized = 0, "", Faults{}, false
+	m.Revision, m.Rejected, m.Prove, m.Replaces = m.e.Revision, "", false, false
 	m.GraceUntil, m.GraceGone = time.Time{}, false
 	if m.e.Alive {
 		m.Probing = m.failure()
@@ -331,8 +349,18 @@ func (m *machine) failed() {
 	if m.Running == None || m.e.Gen != m.Gen {
 		return
 	}
-	was := m.Running
-	m.Running = None
+	was, held, tries := m.Running, m.Held, m.Tries
+	m.Running, m.Held = None, time.Time{}
+	if m.e.Class == Same && !held.IsZero() {
+		m.RetryAt = held
+		if m.outdated() {
+			m.ask()
+		}
+		return
+	}
+	if was == Connect {
+		m.tried()
+	}
 	switch {
 	case m.aliveInUse(was):
 		m.ProbeEnd, m.LastProbe = m.now, m.now
@@ -340,8 +368,8 @@ func (m *machine) failed() {
 	case was == Probe || m.e.Revision != "": // the server was queried
 		m.ProbeEnd = m.now
 		m.unanswered()
-	case !m.Connected && !m.e.Early:
-		m.Failed++
+	case !m.Connected && !m.e.Early && (held.IsZero() || m.Failed == 0):
+		m.countFailed()
 	}
 	m.Prove = m.Prove || m.e.Class == Rejected
 	if was == Connect && m.e.Revision != "" && m.RefusedBy == Policy {
@@ -350,6 +378,9 @@ func (m *machine) failed() {
 	switch {
 	case was == Connect && m.outdated():
 		m.connect()
+		if m.e.Revision == "" {
+			m.Held = held
+		}
 	case was == Probe && m.e.Class == Rejected && m.Rejected != m.Revision:
 		m.Rejected, m.Probing = m.Revision, m.failure()
 		m.connect()
@@ -359,6 +390,17 @@ func (m *machine) failed() {
 		m.refreshFailed()
 	default:
 		m.connectFailed()
+	}
+	if !held.IsZero() && m.e.Revision == "" && m.Running == None {
+		m.Tries, m.RetryAt = min(m.Tries, tries), earliest(m.RetryAt, held)
+	}
+}
+
+// tried records the access of an attempt that failed. A resolver that failed
+// itself may still give the access of before.
+func (m *machine) tried() {
+	if m.e.Revision != "" || m.e.Class == NoAccess || m.e.Class == NoCluster {
+		m.Tried = m.e.Revision
 	}
 }
 

@@ -176,7 +176,7 @@ func TestChangesThatKeepComingDoNotHideADeadServer(t *testing.T) {
 			gen := r.s.Gen
 			r.on(phase.Event{Kind: phase.Changed})
 			if r.s.Gen != gen && r.s.Running == phase.Connect {
-				if !r.s.Prove { // the resolver finds nothing new, at once
+				if !r.s.Prove && !r.s.Replaces { // the resolver finds nothing new, at once
 					r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true, Changes: r.s.Changes})
 				} else {
 					due = r.now.Add(5 * time.Second)
@@ -225,6 +225,8 @@ func every(s phase.State) []phase.Event {
 					}
 				}
 			}
+		case phase.Resolved:
+			out = append(out, phase.Event{Kind: kind, Gen: s.Gen}, phase.Event{Kind: kind, Gen: s.Gen - 1})
 		case phase.Unauthorized:
 			out = append(out, phase.Event{Kind: kind, Revision: "a"}, phase.Event{Kind: kind, Revision: "b"})
 		case phase.Tick:
@@ -249,7 +251,7 @@ func shape(s phase.State, now time.Time) string {
 	return fmt.Sprint(s.Phase, s.Running, s.Prove, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures,
 		min(s.Successes, 2), min(s.Tries, 2), s.Probing.Err == nil,
 		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.ResolveAt.IsZero(), s.GraceGone, s.Err == nil,
-		s.GraceUntil.After(now))
+		s.GraceUntil.After(now), s.Held.IsZero())
 }
 
 func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
@@ -349,12 +351,19 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	}
 	if e.Kind == phase.Changed {
 		require.NotContains(t, actions, phase.Down, where)
+		require.True(t, before.Phase == phase.Gone || before.Phase == after.Phase, "a report changed the phase: %s", where)
 		require.True(t, before.Running != phase.Connect || !slices.Contains(actions, phase.Cancel),
 			"a resolver was cut short: %s", where)
 	}
 	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen &&
 		before.Running == phase.Connect && e.Changes < before.Changes {
 		require.Equal(t, phase.Connect, after.Running, "changes were forgotten: %s", where)
+	}
+	if e.Kind == phase.Failed && e.Class == phase.Same && !before.Held.IsZero() && e.Gen == before.Gen {
+		require.Equal(t, before.Phase, after.Phase, where)
+		require.Equal(t, before.Answers, after.Answers, "what was not asked has failed: %s", where)
+		require.Equal(t, before.Tries, after.Tries, where)
+		require.True(t, after.RetryAt.Equal(before.Held) || after.Held.Equal(before.Held), "the pause is lost: %s", where)
 	}
 	lost := !after.Connected && after.Known
 	require.Equal(t, lost, !after.LostSince.IsZero(), "LostSince of what is not lost: %s", where)

@@ -40,7 +40,8 @@ func (m *machine) lives() bool {
 
 // answered records that the server answered a request.
 func (m *machine) answered(at time.Time) {
-	m.Missed, m.Failed, m.LastSuccess, m.Silent, m.SilentAt = 0, 0, at, false, time.Time{}
+	m.Missed, m.Failed, m.FailedSince = 0, 0, time.Time{}
+	m.LastSuccess, m.Silent, m.SilentAt = at, false, time.Time{}
 	if m.cfg.SilentAfter > 0 {
 		m.SilentAt = at.Add(m.cfg.SilentAfter)
 	}
@@ -49,11 +50,18 @@ func (m *machine) answered(at time.Time) {
 // unanswered records that the server did not answer a request.
 func (m *machine) unanswered() {
 	m.Missed++
-	m.Failed++
+	m.countFailed()
 	m.LastProbe = m.now
 	if m.cfg.SilentAfter > 0 && m.SilentAt.IsZero() && !m.Silent {
 		m.SilentAt = m.now.Add(m.cfg.SilentAfter) // it never answered
 	}
+}
+
+func (m *machine) countFailed() {
+	if m.Failed == 0 {
+		m.FailedSince = m.now
+	}
+	m.Failed++
 }
 
 // nextProbe returns when the next probe is due.
@@ -81,7 +89,7 @@ func (m *machine) aliveInUse(was Attempt) bool {
 func (m *machine) missed() {
 	m.Probing = m.failure()
 	m.Failures++
-	m.Successes, m.Spurious = 0, 0
+	m.Successes, m.Spurious, m.Replaces = 0, 0, false
 	if m.e.Alive {
 		m.Failures = 0
 	}
@@ -95,6 +103,6 @@ func (m *machine) missed() {
 	}
 	m.record()
 	m.down(Disconnected)
-	m.Tries = 1
+	m.Tries, m.Tried = 1, m.Revision
 	m.RetryAt = m.backoff()
 }

@@ -179,10 +179,19 @@ type Attempts struct {
 	// Prove: the next connect attempt has to query the server, even if its
 	// access is the one in use.
 	Prove bool
+	// Replaces: a connect attempt canceled a probe, and no attempt has queried
+	// the server of the access in use since: the next one has to, too.
+	Replaces bool
 	// Tries counts failed attempts to connect in a row.
 	Tries int
 	// RetryAt is when the next attempt to connect is due; zero means never.
 	RetryAt time.Time
+	// Tried is the revision of the access with which the last attempt failed;
+	// empty if it had none. Held is the RetryAt of before the running attempt,
+	// if that began earlier since something was reported: until then, the
+	// server must not be queried with Tried.
+	Tried string
+	Held  time.Time
 }
 
 // Access is the access in use.
@@ -213,8 +222,11 @@ type Probes struct {
 type Answers struct {
 	// Missed counts the probes and attempts to connect that the server did not
 	// answer since its last answer. Failed also counts the attempts that ended
-	// before the server was queried, but for those that were Early.
+	// before the server was queried, but for those that were Early, and, after
+	// the first, those that a report began before they were due. FailedSince is
+	// when the first of Failed ended.
 	Missed, Failed int
+	FailedSince    time.Time
 	// LastProbe is when a request to the server last ended. LastSuccess is when
 	// one was last answered, or when a sign of life last replaced a probe.
 	LastProbe, LastSuccess time.Time

@@ -47,6 +47,7 @@ var (
 		"broken":       phase.Broken,
 		"rolledback":   phase.RolledBack,
 		"removed":      phase.Removed,
+		"resolved":     phase.Resolved,
 	}
 	classes = map[string]phase.Class{
 		"noaccess":    phase.NoAccess,
@@ -55,6 +56,7 @@ var (
 		"rejected":    phase.Rejected,
 		"busy":        phase.Busy,
 		"unreachable": phase.Unreachable,
+		"same":        phase.Same,
 	}
 	actionNames = []string{"StartConnect", "StartProbe", "Cancel", "Notify", "Up", "Down", "Renew", "Evict", "Silence"}
 	running     = []string{"", ", attempt runs", ", probe runs"}
@@ -80,6 +82,9 @@ func TestOutageIsOverSoonAfterTheServerReturns(t *testing.T)                    
 func TestRefusalOutlastsFailuresOfAnotherKind(t *testing.T)                            { play(t) }
 func TestSuccessEndsItsOwnFaultAlone(t *testing.T)                                     { play(t) }
 func TestServerThatReportsItsFailingChecksIsNotDead(t *testing.T)                      { play(t) }
+func TestReportsOfTheSameAccessKeepItsPause(t *testing.T)                              { play(t) }
+func TestReportsOfAClusterThatWaitsForItsAccessKeepItsPhase(t *testing.T)              { play(t) }
+func TestReportsMakeNoServerFailFaster(t *testing.T)                                   { play(t) }
 
 var capital = regexp.MustCompile(`\B[A-Z]`)
 
@@ -207,7 +212,7 @@ func (r *run) result(actions []phase.Action) string {
 			out += fmt.Sprintf(", %s in %s", name, dues[i].Sub(r.now))
 		}
 	}
-	if r.s.Prove {
+	if r.s.Prove || r.s.Replaces {
 		out += ", to be proven"
 	}
 	if r.s.Unrecognized {
