@@ -80,7 +80,9 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	}
 
 	if errors.Is(err, errLive) {
-		err = c.liveRead(&o, func(live client.Client) error { return live.Get(ctx, key, obj, opts...) })
+		err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Client) error {
+			return live.Get(ctx, key, obj, opts...)
+		})
 		switch {
 		case err == nil:
 			nameKind(obj, gvk)
@@ -127,7 +129,9 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	}
 
 	if errors.Is(err, errLive) {
-		err = c.liveRead(&o, func(live client.Client) error { return c.listLive(ctx, live, gvk, &lo, list) })
+		err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Client) error {
+			return c.listLive(ctx, live, gvk, &lo, list)
+		})
 		if err == nil {
 			nameKinds(list, gvk)
 			c.wants.SeenAll(gvk, list)
@@ -452,16 +456,26 @@ func notWatched(o *readOptions) error {
 	return errLive
 }
 
-// liveRead queries the API server.
-func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error {
+// liveRead queries the API server. If the origin is wanted, the server's
+// identity is queried once more after the answer: the proof that admitted the
+// read may be a minute old, and behind a proxy the cluster another one since.
+func (c *cluster) liveRead(
+	ctx context.Context, o *readOptions, read func(context.Context, client.Client) error,
+) error {
 	live, err := c.live.Client()
 	if err != nil {
 		return err
 	}
-	v := c.conn.View()
-	err = read(live)
+	v, same := c.conn.View(), func() error { return nil }
+	if o.origin != nil {
+		ctx, same = c.conn.Witnessed(ctx)
+	}
+	err = read(ctx, live)
 	if err != nil && !apistatus.SaysAbsent(err) {
 		return err
+	}
+	if moved := same(); moved != nil {
+		return moved
 	}
 	if c.conn.View().Epoch != v.Epoch {
 		return connection.ErrMoved // the answer belongs to one history, and it is not known which

@@ -160,7 +160,8 @@ type Origin struct {
 	// Epoch is the history that the answer belongs to; resourceVersions of
 	// different epochs cannot be compared. It is the Epoch of Status, with a
 	// number after a dot if only the resource was rolled back, or if the
-	// cluster is not yet known to have been.
+	// cluster is not yet known to have been. A live read with an Origin queries
+	// the server's identity once more after the answer, if it answers that.
 	Epoch string
 	// ResourceVersion is how far the cache had advanced.
 	ResourceVersion string

@@ -5,6 +5,7 @@ package connection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -199,6 +200,33 @@ func (p *prover) still(ctx context.Context, v *View) error {
 		return p.prove(ctx, expectation{view: v, age: proofAge})
 	}
 
+	return nil
+}
+
+// Witnessed returns a context for requests, and a function to call after their
+// answers, which queries the identity over the connection of the last of them.
+// It returns an error if another cluster answers now, or another history began
+// since: then it is not known which the answers belong to. Without an answer to
+// the query, the proof that admitted the requests stands.
+func (c *Connection) Witnessed(ctx context.Context) (_ context.Context, same func() error) {
+	v := c.view.Load()
+	var over net.Conn
+	ctx = recorded(ctx, &over)
+	return ctx, func() error { return c.prover.after(ctx, v, over) }
+}
+
+// after queries the identity anew.
+func (p *prover) after(ctx context.Context, v *View, over net.Conn) error {
+	if presumed(v.UID) {
+		return nil
+	}
+	answered := p.number()
+	err := p.until(ctx, expectation{view: v, age: proofAge, over: over}, func() bool {
+		return p.mu.last.number > answered
+	})
+	if errors.Is(err, errOtherCluster) || errors.Is(err, ErrMoved) {
+		return err
+	}
 	return nil
 }
 
