@@ -17,7 +17,8 @@ import (
 // that exist, in any order, as one does that is requested without a version.
 // Such a beginning proves nothing about the server's history. It does not
 // mention what was deleted before it either, so unless it shows every cached
-// object, a list is due behind it.
+// object, a list is due behind it: at the first frame that is no object of it,
+// or after a silence.
 type cursor struct {
 	resume   string // the resourceVersion to continue at; if empty, list
 	reach    string // the newest resourceVersion the store has seen in this history

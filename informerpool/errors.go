@@ -75,6 +75,9 @@ var (
 	// errTurn is why an informer that was not refused itself does not list yet.
 	errTurn  = errors.New("waits for its turn, since the server has too many requests")
 	errQuiet = errors.New("nothing happened")
+	// errBegun ends a stream that began with the existing objects and is silent,
+	// while the cache has others.
+	errBegun = errors.New("the beginning of the watch lacks objects")
 	// errPolled ends an attempt of an informer whose resource can be listed but
 	// not watched. The informer lists again after PollInterval.
 	errPolled = errors.New("resource cannot be watched, only polled")

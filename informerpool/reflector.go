@@ -190,6 +190,8 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	case errors.Is(err, errQuiet):
 		r.session.quieted = true
 		return 0 // a new watch gives the proof that the silent one did not
+	case errors.Is(err, errBegun):
+		return r.relapsed(nil) // a list is due
 	case quieted && !r.session.relisted && forgotten(err):
 		return 0 // nothing broke: without bookmarks, compaction overtakes an idle watch
 	}

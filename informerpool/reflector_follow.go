@@ -18,9 +18,14 @@ import (
 // follow applies a live stream until it ends; a regular end is nil.
 func (r *reflector) follow(ctx context.Context, s *stream) error {
 	for {
+		at := &r.at.opening
+		s.lack(!at.over && at.lacks(r.informer.mu.store.Count))
 		if err := s.wait(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
+			if errors.Is(err, errBegun) {
+				r.server.repeats, r.server.blank = at.repeated || at.objects == 0, at.objects == 0
+			}
 			if errors.Is(err, ErrStalled) {
 				r.server.bookmarks = false // must be seen again before silence means anything
 			}

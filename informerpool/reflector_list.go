@@ -128,6 +128,9 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 // question.
 func (r *reflector) listed(began time.Time) {
 	r.failures.unanswered, r.failures.away = time.Time{}, false
+	if r.server.blank { // it began with all that exist if nothing does
+		r.server.repeats, r.server.blank = r.informer.mu.store.Count == 0, false
+	}
 	r.informer.pool.permits.Listed(time.Since(began))
 	if r.options.OnListed != nil {
 		_ = r.informer.pool.calls.Apart("OnListed", &r.informer.key, func() error {

@@ -20,8 +20,12 @@ import (
 )
 
 const (
-	// initialSilence bounds the silence within the initial objects of a stream.
+	// initialSilence bounds the silence within the initial objects of a
+	// streamed list.
 	initialSilence = 30 * time.Second
+	// beginningSilence is the silence after which a stream that began with the
+	// existing objects shows no more of them.
+	beginningSilence = 10 * time.Second
 	// maxRepeats bounds how often such a stream repeats objects.
 	maxRepeats = 1000
 	// maxChanges bounds how long it shows changes before its end, and
@@ -56,6 +60,7 @@ type abilities struct {
 	silent      bool      // its watches have carried nothing while nothing changed
 	bookmarks   bool      // its watches carry bookmarks while nothing changes
 	repeats     bool      // its watches begin with the objects that exist, whatever the version
+	blank       bool      // the last of them began with none, and the cache had some
 	unwatchable time.Time // until when it is not asked to watch, having refused once
 	bare        bool      // it has shown an object without a version; a list in pages shows whether it has any
 	smaller     int       // how often the size of pages was halved

@@ -28,6 +28,7 @@ type body struct {
 	silence time.Duration // how long nothing may arrive
 	quiet   bool          // silence alone does not prove that the stream is broken
 	within  bool          // part of a frame has arrived, and the rest is due
+	lacking bool          // silence proves that it has shown all the objects that it begins with
 	timer   *time.Timer
 
 	unproven bool // arriving data is no sign of life of the informer's own stream
@@ -90,6 +91,19 @@ func (b *body) calm(quiet bool) {
 	b.timer.Reset(b.silence)
 }
 
+// lack makes silence show that the objects are complete with which the stream
+// begins, while it lacks some.
+func (b *body) lack(lacking bool) {
+	switch was := b.lacking; {
+	case lacking && !was:
+		b.lacking = true
+		b.limit(beginningSilence)
+	case was && !lacking:
+		b.lacking = false
+		b.calm(b.quiet)
+	}
+}
+
 // explain returns why a body ended if the error would only be that of the
 // canceled ctx.
 func (b *body) explain(err error) error {
@@ -98,6 +112,9 @@ func (b *body) explain(err error) error {
 	}
 	cause := context.Cause(b.ctx)
 	if errors.Is(cause, ErrStalled) {
+		if b.lacking {
+			return errBegun
+		}
 		if b.quiet && !b.within {
 			b.server.quiet()
 			return errQuiet

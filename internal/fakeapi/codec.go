@@ -234,12 +234,14 @@ type form struct {
 	kind       string
 	partial    bool // metadata only
 	without    []string
+	bytes      int // of versions; 0 for plain numbers
 }
 
 func formOf(r *http.Request, req *Request, k *Kind) form {
 	out := form{
 		apiVersion: k.gvk(req.Version).GroupVersion().String(), kind: k.Kind,
 		partial: strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"),
+		bytes:   k.ObjectVersionBytes,
 	}
 	if k.NoUID {
 		out.without = append(out.without, "uid")
@@ -252,8 +254,8 @@ func formOf(r *http.Request, req *Request, k *Kind) form {
 
 // of returns an object's JSON in the form.
 func (f form) of(v *version) []byte {
-	if len(f.without) > 0 {
-		v = f.bare(v)
+	if len(f.without) > 0 || f.bytes > 0 {
+		v = f.odd(v)
 	}
 	if !f.partial {
 		return v.in(f.apiVersion)
@@ -267,9 +269,11 @@ func (f form) of(v *version) []byte {
 	return raw
 }
 
-// bare returns an object without the metadata that its kind lacks.
-func (f form) bare(v *version) *version {
+// odd returns an object with a version of the kind's length, and without the
+// metadata that its kind lacks.
+func (f form) odd(v *version) *version {
 	u := v.copy()
+	u.SetResourceVersion(worded(v.rv, f.bytes))
 	for _, field := range f.without {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
 	}

@@ -38,6 +38,21 @@ type Kind struct {
 	// NoUID and NoVersions omit uid and resourceVersion from its objects, as
 	// aggregated APIs do that compute their objects.
 	NoUID, NoVersions bool
+	// NoListVersions omits the resourceVersion from lists, and from the end of
+	// streamed ones, but not from objects.
+	NoListVersions bool
+	// VersionBytes is the length of the resourceVersions of lists and
+	// bookmarks, and ObjectVersionBytes of those of objects, as of proxies whose
+	// versions encode those of several servers. Zero means plain numbers.
+	VersionBytes, ObjectVersionBytes int
+	// Repeats reports that a watch begins with the existing objects, whatever
+	// the version at which it is to resume.
+	Repeats bool
+	// Overlooks reports that a streamed list is served as a plain watch.
+	Overlooks bool
+	// StaleDeletes reports that a watch shows a deleted object as it was last
+	// stored, at the version of that state.
+	StaleDeletes bool
 	// Aggregated reports that another server serves it, which an APIService
 	// names. It has no CustomResourceDefinition, and if it is no longer
 	// registered, its objects still exist.

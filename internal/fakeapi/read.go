@@ -138,7 +138,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 		}
 	}
 	slices.SortFunc(found, compareKeys)
-	meta := metav1.ListMeta{ResourceVersion: strconv.FormatInt(rv, 10)}
+	meta := metav1.ListMeta{ResourceVersion: t.kind.listVersion(rv)}
 	if limit, _ := strconv.Atoi(q.Get("limit")); limit > 0 && len(found) > limit {
 		if which.labels.Empty() && which.fields.Empty() {
 			meta.RemainingItemCount = new(int64(len(found) - limit))
@@ -148,9 +148,6 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 		meta.Continue = token{RV: rv, Namespace: last.namespace, Name: last.name}.String()
 	}
 
-	if t.kind.NoVersions {
-		meta.ResourceVersion = ""
-	}
 	f := formOf(r, req, t.kind)
 	kind, apiVersion := t.kind.Kind+"List", f.apiVersion
 	if f.partial {
@@ -208,13 +205,32 @@ func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version,
 	return maps.Clone(t.objects), s.rv, nil, nil
 }
 
+// worded returns a version in the given number of bytes; 0 means a plain
+// number.
+func worded(rv int64, bytes int) string {
+	number := strconv.FormatInt(rv, 10)
+	if bytes <= len(number) {
+		return number
+	}
+	return strings.Repeat("v", bytes-len(number)-1) + "." + number
+}
+
+// listVersion returns the version of a list or bookmark.
+func (k *Kind) listVersion(rv int64) string {
+	if k.NoVersions || k.NoListVersions {
+		return ""
+	}
+	return worded(rv, k.VersionBytes)
+}
+
 // versionOf returns the requested resourceVersion; 0 means any.
 func versionOf(q url.Values) (int64, error) {
 	text := q.Get("resourceVersion")
 	if text == "" {
 		return 0, nil
 	}
-	rv, err := strconv.ParseInt(text, 10, 64)
+	number := text[strings.LastIndexByte(text, '.')+1:]
+	rv, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || rv < 0 {
 		return 0, apierrors.NewBadRequest("resourceVersion: Invalid value: " + strconv.Quote(text))
 	}

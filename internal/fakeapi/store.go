@@ -224,6 +224,27 @@ func (s *Server) restore(from *Snapshot, bump int64) {
 	s.cutLocked(func(*Request) bool { return true })
 }
 
+// Recount begins a new history, as a server does that counts versions in memory
+// and was restarted: the objects stay as they are, and get new versions from
+// the first one on. Every watch ends.
+func (s *Server) Recount() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.rv, s.moments = firstVersion, nil
+	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
+		t := s.tables[name]
+		for _, key := range slices.SortedFunc(maps.Keys(t.objects), compareKeys) {
+			s.nextVersion()
+			t.objects[key] = newVersion(s.rv, t.objects[key].copy().Object)
+		}
+		t.log, t.frozen, t.expired = nil, nil, 0
+		t.wake()
+	}
+	s.compacted, s.expired = s.rv, s.rv
+	s.cutLocked(func(*Request) bool { return true })
+}
+
 // Compact removes the history: a watch that resumes from before, or the next
 // page of a list, gets 410. Open watches continue.
 func (s *Server) Compact() {

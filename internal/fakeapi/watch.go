@@ -53,10 +53,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *
 		bookmarks: q.Get("allowWatchBookmarks") == "true" && !t.kind.NoBookmarks,
 	}
 	var err error
-	if st.which, err = selectionOf(req, q, t.kind); err == nil {
+	streamed := req.Stream && !t.kind.Overlooks
+	if st.which, err = selectionOf(req, q, t.kind); err == nil && !t.kind.Overlooks {
 		err = checkStream(q, req)
 	}
-	if err == nil && q.Has("sendInitialEvents") {
+	if err == nil && q.Has("sendInitialEvents") && !t.kind.Overlooks {
 		err = s.refuseStream()
 	}
 	var from int64
@@ -70,10 +71,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	st.cancel = cancel
-	if st.lag = s.lagOf(req); req.Stream && !pause(ctx, st.lag) {
+	if st.lag = s.lagOf(req); streamed && !pause(ctx, st.lag) {
 		return // a lagging server waits until it has caught up before it begins
 	}
-	first := st.begin(from, req.Stream)
+	first := st.begin(from, streamed)
 	defer st.end()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -118,7 +119,7 @@ func (st *stream) begin(from int64, initial bool) []byte {
 		raw, _ := json.Marshal(status)
 		writeFrame(&out, "ERROR", raw)
 		st.over = true
-	case initial || from == 0:
+	case initial || from == 0 || st.table.kind.Repeats:
 		objects := st.table.objects
 		if view != nil {
 			objects = view.objects
@@ -299,6 +300,8 @@ func (st *stream) change(out *bytes.Buffer, c change) {
 		writeFrame(out, "MODIFIED", st.form.of(c.after))
 	case is:
 		writeFrame(out, "ADDED", st.form.of(c.after))
+	case was && st.table.kind.StaleDeletes:
+		writeFrame(out, "DELETED", st.form.of(c.before))
 	case was && c.last != nil:
 		writeFrame(out, "DELETED", st.form.of(c.last))
 	case was:
@@ -309,7 +312,7 @@ func (st *stream) change(out *bytes.Buffer, c change) {
 }
 
 func (st *stream) bookmark(out *bytes.Buffer, rv int64, end bool) {
-	meta := map[string]any{"resourceVersion": strconv.FormatInt(rv, 10), "creationTimestamp": nil}
+	meta := map[string]any{"resourceVersion": st.table.kind.listVersion(rv), "creationTimestamp": nil}
 	if end {
 		meta["annotations"] = map[string]any{metav1.InitialEventsAnnotationKey: "true"}
 	}

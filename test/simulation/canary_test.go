@@ -46,6 +46,11 @@ func (w *world) logged(prefix, args string) {
 	if *storied {
 		w.trace("log: %s %s", prefix, args)
 	}
+	if isLoud(args) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.loud = append(w.loud, w.clock()+" "+prefix+" "+args)
+	}
 }
 
 // lookAt is look for an error, in every form in which it can be printed. It

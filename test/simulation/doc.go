@@ -35,6 +35,7 @@
 //	go test ./test/simulation                                # 500 seeds
 //	go test ./test/simulation -seeds 10000 -from 5000        # others
 //	go test ./test/simulation -seed 4711 -story              # one again, with all that happened
+//	go test ./test/simulation -run TestSeeds -pairs          # two families at once in each
 //	go test ./test/simulation -seeds 100 -faults restore-bumped,html   # of these families only
 //
 // A seed that fails is printed and written to testdata/seeds; every run begins

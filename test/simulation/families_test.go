@@ -45,7 +45,7 @@ const slowness = 900 * time.Millisecond
 // families returns all families.
 func families() []*family {
 	return slices.Concat(networkFamilies(), historyFamilies(), rightsFamilies(), contentFamilies(), kindFamilies(),
-		soloFamilies(), secondFamilies(), serverFamilies(), hostileFamilies())
+		soloFamilies(), secondFamilies(), serverFamilies(), oddFamilies(), hostileFamilies())
 }
 
 func everything(*fakeapi.Kind) bool { return true }
@@ -70,7 +70,7 @@ func (w *world) interrupt(s *site) {
 	if w.chance(2) {
 		s.net.Reset()
 	} else {
-		s.api().Cut(func(*fakeapi.Request) bool { return true })
+		s.current().cut()
 	}
 }
 
@@ -187,7 +187,7 @@ func switched(w *world, s *site) func() {
 	s.become(next)
 	s.switched = time.Now()
 	if w.chance(2) {
-		now.api.Cut(func(*fakeapi.Request) bool { return true })
+		now.cut()
 	}
 	w.write(s)
 	w.write(s)
@@ -354,10 +354,13 @@ func rightsFamilies() []*family {
 	}
 }
 
+// core is the resource of ConfigMaps.
+var core = []string{"configmaps"}
+
 func contentFamilies() []*family {
 	return []*family{
 		{name: "wrong-kind", strike: wrongKind},
-		{name: "refused", hold: attempted, strike: refusal, during: othersWentOn,
+		{name: "refused", hold: attempted, concerns: core, strike: refusal, during: othersWentOn,
 			options: func(_ *world, o *clustercache.Options) {
 				o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{
 					Resource: "configmaps"}: func(u *unstructured.Unstructured) error {
@@ -367,9 +370,9 @@ func contentFamilies() []*family {
 					return nil
 				}}
 			}},
-		{name: "flood", hold: attempted, strike: flood, during: boundedFlood, bound: 2 * time.Minute,
+		{name: "flood", hold: attempted, concerns: core, strike: flood, during: boundedFlood, bound: 2 * time.Minute,
 			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxObjects = maxObjects }},
-		{name: "big", hold: attempted, strike: tooBig, during: othersWentOn,
+		{name: "big", hold: attempted, concerns: core, strike: tooBig, during: othersWentOn,
 			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxObjectBytes = 64 << 10 }},
 	}
 }

@@ -16,15 +16,18 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
+// custom is the resource of Widgets, whatever its plural.
+var custom = []string{"sim.example.com"}
+
 func kindFamilies() []*family {
 	return []*family{
-		{name: "unserved", hold: silence, bound: 2 * time.Minute, strike: func(w *world, s *site) func() {
+		{name: "unserved", concerns: custom, hold: silence, bound: 2 * time.Minute, strike: func(w *world, s *site) func() {
 			b := s.current()
 			b.define("v1beta1")
 			w.observe()
 			return func() { b.define() }
 		}},
-		{name: "half-404", strike: func(w *world, s *site) func() {
+		{name: "half-404", concerns: custom, strike: func(w *world, s *site) func() {
 			var n atomic.Int32
 			s.put("half-404", func(r *fakeapi.Request) *fakeapi.Fault {
 				if r.Group != widgets.gvk.Group || (r.Verb != "list" && r.Verb != "watch") || n.Add(1)%4 == 0 {
@@ -36,7 +39,8 @@ func kindFamilies() []*family {
 			w.shortPause(20 * time.Second)
 			return func() { s.lift("half-404") }
 		}},
-		{name: "redefined", bound: 2 * time.Minute, mangles: []*kind{widgets}, strike: func(w *world, s *site) func() {
+		{name: "redefined", concerns: custom, bound: 2 * time.Minute, mangles: []*kind{widgets}, strike: func(w *world,
+			s *site) func() {
 			b := s.current()
 			b.api.Unregister(widgets.gvk.GroupKind())
 			w.observe()
@@ -46,14 +50,9 @@ func kindFamilies() []*family {
 			w.fill(b)
 			return nil
 		}},
-		{name: "undefined", hold: silence, bound: 2 * time.Minute, mangles: []*kind{widgets}, strike: func(w *world,
-			s *site) func() {
-			b := s.current()
-			b.api.Unregister(widgets.gvk.GroupKind())
-			w.observe()
-			return func() { b.define(); w.fill(b) }
-		}},
-		{name: "rescoped", bound: 2 * time.Minute, begin: func(w *world, s *site) {
+		{name: "undefined", concerns: custom, hold: silence, bound: 2 * time.Minute, mangles: []*kind{widgets},
+			strike: undefined, during: toldOfTheEnd},
+		{name: "rescoped", concerns: []string{"fluid.example.com"}, bound: 2 * time.Minute, begin: func(w *world, s *site) {
 			if s == nil { // of this run alone, since it changes
 				w.kinds = append(w.kinds, &kind{gvk: schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1",
 					Kind: "Gadget"}, fluid: true})
@@ -82,12 +81,12 @@ func kindFamilies() []*family {
 				}
 				s.put("no-bookmarks", compaction(s))
 			}},
-		{name: "unwatchable", bound: 2 * time.Minute, begin: func(w *world, s *site) {
+		{name: "unwatchable", concerns: []string{meters.gvk.Group}, bound: 2 * time.Minute, begin: func(w *world, s *site) {
 			if s == nil {
 				w.kinds = append(w.kinds, meters)
 			}
 		}},
-		{name: "bare", bound: 2 * time.Minute, begin: func(w *world, s *site) {
+		{name: "bare", concerns: []string{samples.gvk.Group}, bound: 2 * time.Minute, begin: func(w *world, s *site) {
 			if s == nil {
 				w.kinds = append(w.kinds, samples)
 			}
@@ -107,6 +106,26 @@ func kindFamilies() []*family {
 			w.observe()
 			return nil
 		}},
+	}
+}
+
+// undefined deletes the definition, and defines the kind anew. The watches show
+// the end of the objects, or just end.
+func undefined(w *world, s *site) func() {
+	b := s.current()
+	b.api.Lose(only(widgets), w.chance(2))
+	b.api.Unregister(widgets.gvk.GroupKind())
+	w.observe()
+	return func() { b.define(); w.fill(b) }
+}
+
+// toldOfTheEnd requires that the objects of a definition that is gone were
+// delivered as deleted.
+func toldOfTheEnd(w *world, s *site) {
+	for _, sub := range w.watching(s) {
+		if left := sub.folded(); sub.kind == widgets && len(left) > 0 && w.victims() {
+			w.fail("the definition is gone, and handler of %s was not told: %v", sub.selection, left)
+		}
 	}
 }
 

@@ -41,10 +41,12 @@ func (s *site) open() map[string][]fakeapi.OpenWatch {
 	s.mu.Unlock()
 	out := map[string][]fakeapi.OpenWatch{}
 	for _, b := range backends {
-		for _, o := range b.api.Open() {
-			if time.Since(o.Since) > outlived {
-				key := b.name + " " + keyOfRequest(&o.Request)
-				out[key] = append(out[key], o)
+		for _, api := range b.servers() {
+			for _, o := range api.Open() {
+				if time.Since(o.Since) > outlived {
+					key := b.name + " " + keyOfRequest(&o.Request)
+					out[key] = append(out[key], o)
+				}
 			}
 		}
 	}
@@ -156,11 +158,12 @@ func (w *world) shareNew(s *site, k *kind, most int) {
 // not their cost, and so they are acquired once more.
 func (w *world) shareOld(s *site, k *kind) {
 	var lists, watches int
+	api := s.current().of(k.gvk.Group)
 	apart := w.until(time.Minute, func() bool {
-		open, before := openOf(s.api(), k), len(s.api().Requests(nil))
+		open, before := openOf(api, k), len(api.Requests(nil))
 		w.acquire(s, k)
-		lists, watches = requestsOf(s.api().Requests(nil)[before:], k)
-		return len(open) > 0 && slices.Equal(open, openOf(s.api(), k))
+		lists, watches = requestsOf(api.Requests(nil)[before:], k)
+		return len(open) > 0 && slices.Equal(open, openOf(api, k))
 	})
 	if !apart || lists+watches > 0 {
 		w.fail("%d leases of %s cost %d lists and %d watches, and may cost none; its watches stayed open: %t", shared,
@@ -240,7 +243,9 @@ func (w *world) letGo() {
 	w.pause(keeps)
 	asked := map[*fakeapi.Server]int{}
 	for _, s := range w.living() {
-		asked[s.api()] = len(s.api().Requests(nil))
+		for _, api := range s.current().servers() {
+			asked[api] = len(api.Requests(nil))
+		}
 		for key, all := range s.open() {
 			w.fail("%s: a watch of %s is open since %s, and all leases were released %s ago", s.name, key,
 				time.Since(all[0].Since), keeps)
@@ -248,9 +253,11 @@ func (w *world) letGo() {
 	}
 	w.pause(2 * auditInterval)
 	for _, s := range w.living() {
-		for _, r := range s.api().Requests(nil)[asked[s.api()]:] {
-			if r.Verb == "list" || r.Verb == "watch" {
-				w.fail("%s: %s of %s, and all leases were released before", s.name, r.Verb, keyOfRequest(&r))
+		for _, api := range s.current().servers() {
+			for _, r := range api.Requests(nil)[asked[api]:] {
+				if r.Verb == "list" || r.Verb == "watch" {
+					w.fail("%s: %s of %s, and all leases were released before", s.name, r.Verb, keyOfRequest(&r))
+				}
 			}
 		}
 	}

@@ -6,6 +6,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,11 @@ type family struct {
 	mangles []*kind
 	// solo is a run of its own, in place of all of the above.
 	solo func(*world)
+	// concerns names the resources that are odd, as the log does, if all others
+	// of the cluster must not notice.
+	concerns []string
+	// odd changes the aggregated API of the run, which it has then.
+	odd func(*rand.Rand, *fakeapi.Kind, *kind)
 	// apart families measure memory, and so run when nothing else does.
 	apart bool
 }
@@ -79,6 +85,7 @@ func (w *world) live() {
 		w.followAll(s)
 	}
 	if w.await(time.Minute, "first sync") {
+		w.settle()
 		w.storm()
 	}
 	w.finish()
@@ -96,6 +103,9 @@ func (w *world) finish() {
 
 // followAll takes watches of each kind, wide and narrow ones.
 func (w *world) followAll(s *site) {
+	for _, k := range w.bystanders() {
+		w.follow(s, selection{kind: k})
+	}
 	for _, k := range w.kinds {
 		all := selection{kind: k}
 		if w.limited != nil && !w.limited(all) {
@@ -135,6 +145,9 @@ func (w *world) storm() {
 	if !w.await(time.Minute, "after the last writes") {
 		return
 	}
+	for _, s := range w.living() {
+		w.undisturbed(s)
+	}
 	w.wayBack()
 	w.share()
 	w.letGo()
@@ -151,7 +164,8 @@ type episode struct {
 func (w *world) chaos() {
 	var open []episode
 	for range 8 + w.rng.IntN(10) {
-		s := w.sites[w.rng.IntN(len(w.sites))]
+		sites := w.living()
+		s := sites[w.rng.IntN(len(sites))]
 		switch w.rng.IntN(6) {
 		case 0, 1:
 			w.write(s)
@@ -252,6 +266,7 @@ func (w *world) persist(s *site) {
 	if f.during != nil {
 		f.during(w, s)
 	}
+	w.undisturbed(s)
 	if heal != nil {
 		w.heal(episode{f, s, heal})
 	}
@@ -267,13 +282,13 @@ func (w *world) requireDisconnected(s *site) {
 
 // writable returns the kind in a version in which the server accepts it.
 func writable(b *backend, k *kind) (*kind, bool) {
-	if _, served := b.api.Objects(k.gvk); served {
+	if _, served := b.objects(k.gvk); served {
 		return k, true
 	}
 	if k == widgets {
 		other := *k
 		other.gvk.Version = "v1beta1"
-		if _, served := b.api.Objects(other.gvk); served {
+		if _, served := b.objects(other.gvk); served {
 			return &other, true
 		}
 	}
@@ -289,17 +304,17 @@ func (w *world) writeOf(s *site, k *kind) {
 	if !ok {
 		return
 	}
-	i := w.rng.IntN(6)
+	api, i := b.of(k.gvk.Group), w.rng.IntN(6)
 	name, at := fmt.Sprintf("loose-%d", i), space(i)
 	op := "store"
 	var err error
 	switch w.rng.IntN(6) {
 	case 0:
 		op = "delete"
-		err = client.IgnoreNotFound(b.api.Delete(k.gvk.GroupKind(), namespaceOf(k, at), name))
+		err = client.IgnoreNotFound(api.Delete(k.gvk.GroupKind(), namespaceOf(k, at), name))
 	case 1:
 		op = "replace"
-		if err = client.IgnoreNotFound(b.api.Delete(k.gvk.GroupKind(), namespaceOf(k, at), name)); err == nil {
+		if err = client.IgnoreNotFound(api.Delete(k.gvk.GroupKind(), namespaceOf(k, at), name)); err == nil {
 			w.observe()
 			err = b.store(wk.object(at, name, tier(w.rng.IntN(3)), w.value(b)))
 		}
@@ -310,7 +325,7 @@ func (w *world) writeOf(s *site, k *kind) {
 	default:
 		err = b.store(wk.object(at, name, tier(w.rng.IntN(3)), w.value(b)))
 	}
-	w.trace("%s: %s %s %s/%s in %s: now %d", s.name, op, k.gvk.Kind, at, name, b.name, b.api.ResourceVersion())
+	w.trace("%s: %s %s %s/%s in %s: now %d", s.name, op, k.gvk.Kind, at, name, b.name, api.ResourceVersion())
 	w.must(err)
 	w.observe()
 }

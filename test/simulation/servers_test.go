@@ -18,6 +18,7 @@ import (
 // serverFamilies are faults of API servers in pairs, under load and by design.
 func serverFamilies() []*family {
 	return []*family{
+		{name: "left-behind", strike: leftBehind},
 		{name: "replica", hold: 30 * time.Second, strict: true, strike: replica},
 		{name: "forgotten", hold: noticed, strike: forgotten, during: func(w *world, s *site) {
 			for _, d := range w.check(s, len(w.families) == 1) {

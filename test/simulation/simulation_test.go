@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/fleetcache/fleetcache/internal/repeat"
@@ -23,6 +24,7 @@ var (
 	single = flag.Uint64("seed", 0, "one seed alone")
 	faults = flag.String("faults", "",
 		"families of faults, of which seeds choose (a,b), or that one has together (a+b)")
+	paired  = flag.Bool("pairs", false, "each seed has a pair of families, of which one is of -faults if that is set")
 	storied = flag.Bool("story", false, "print all that happened")
 )
 
@@ -60,21 +62,58 @@ func plan(seed uint64, chosen string) ([]*family, error) {
 	return out, nil
 }
 
+// alone are the families beside which there is no other, and why.
+var alone = map[string]string{
+	"heavy":           "it measures the memory of the process",
+	"hung-neighbours": "it measures how long clusters wait that nothing is wrong with, beside hundreds that hang",
+	"second-fault":    "it has pairs of faults of its own, and judges what a read may show between them",
+}
+
+// couples returns the pairs of families that may strike at once, joined by a
+// plus. If some are chosen, each pair has one of them.
+func couples(chosen string) (out []string) {
+	of := strings.FieldsFunc(chosen, func(r rune) bool { return r == ',' })
+	all := slices.DeleteFunc(families(), func(f *family) bool { return alone[f.name] != "" })
+	for i, first := range all {
+		for _, second := range all[i+1:] {
+			if len(of) == 0 || slices.Contains(of, first.name) || slices.Contains(of, second.name) {
+				out = append(out, first.name+"+"+second.name)
+			}
+		}
+	}
+	return out
+}
+
+// TestFamiliesArePairedUnlessThereIsAReason: a family that has a run of its own
+// has no other beside it.
+func TestFamiliesArePairedUnlessThereIsAReason(t *testing.T) {
+	for _, f := range families() {
+		require.Equal(t, f.solo != nil || f.apart, alone[f.name] != "", f.name)
+	}
+	n := len(families()) - len(alone)
+	require.Len(t, couples(""), n*(n-1)/2)
+	require.Len(t, couples("repeating,recounted"), 2*(n-1)-1)
+}
+
 func TestSeeds(t *testing.T) {
 	if *single > 0 {
 		runSeed(t, *single, *faults)
 		return
 	}
-	alone := slices.ContainsFunc(families(), func(f *family) bool {
+	measures := slices.ContainsFunc(families(), func(f *family) bool {
 		return f.apart && f.name == *faults
 	}) // it measures memory
+	all := couples(*faults)
 	for i := range repeat.Times(*seeds) {
-		seed := *from + uint64(i)
+		seed, of := *from+uint64(i), *faults
+		if *paired {
+			of = all[seed%uint64(len(all))]
+		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			if !alone {
+			if !measures {
 				t.Parallel()
 			}
-			runSeed(t, seed, *faults)
+			runSeed(t, seed, of)
 		})
 	}
 }

@@ -51,7 +51,8 @@ var certificates = sync.OnceValues(func() (tls.Certificate, []byte) {
 type backend struct {
 	name   string
 	api    *fakeapi.Server
-	plural string // of the widgets: a kind has one definition at a time
+	aside  *fakeapi.Server // of the aggregated API; nil without one
+	plural string          // of the widgets: a kind has one definition at a time
 }
 
 // define serves the widgets from now on, in these versions, or in all.
@@ -116,6 +117,7 @@ func (s *site) addBackend() *backend {
 	b.api = fakeapi.New(fakeapi.Options{
 		Identity: b.name, Kinds: s.w.served(), Authenticate: s.authenticate, Intercept: s.intercept,
 	})
+	b.aside = s.aside(b.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.backends = append(s.backends, b)
@@ -206,7 +208,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w = &prefixed{ResponseWriter: w, prefix: p}
 		}
 	}
-	b.api.ServeHTTP(w, r)
+	b.serverFor(r.URL.Path).ServeHTTP(w, r)
 }
 
 // prefixed writes a prefix before a server's response.
@@ -235,4 +237,6 @@ func (p *prefixed) Flush() {
 
 // store writes an object to a server, as a user would: it creates or updates
 // the object.
-func (b *backend) store(u *unstructured.Unstructured) error { return b.api.Seed(u) }
+func (b *backend) store(u *unstructured.Unstructured) error {
+	return b.of(u.GroupVersionKind().Group).Seed(u)
+}

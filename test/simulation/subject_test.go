@@ -148,6 +148,13 @@ func (s *subject) take(w *world, e informerpool.Event) {
 	s.lastOf[t.state.key] = s.heard
 }
 
+// count returns how many events the handler has received.
+func (s *subject) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
+}
+
 // folded returns the state that the events add up to.
 func (s *subject) folded() map[string]state {
 	s.mu.Lock()

@@ -24,6 +24,8 @@ type kind struct {
 	loose bool
 	// bare kinds have neither uid nor resourceVersion.
 	bare bool
+	// versionless kinds have no resourceVersion.
+	versionless bool
 	// fluid kinds are removed and re-created with another scope.
 	fluid bool
 }
@@ -59,14 +61,19 @@ func quietKind() fakeapi.Kind {
 
 func (w *world) served() []fakeapi.Kind {
 	noWatch := []string{"get", "list"}
-	return []fakeapi.Kind{
+	out := []fakeapi.Kind{
 		widgetKind(),
 		w.gadgetKind(),
 		quietKind(),
 		{Group: "meters.example.com", Kind: "Meter", Resource: "meters", Verbs: noWatch},
 		{Group: "samples.example.com", Kind: "Sample", Resource: "samples", Verbs: noWatch, NoUID: true,
 			NoVersions: true},
+		{Group: loungers.gvk.Group, Kind: loungers.gvk.Kind, Resource: "loungers"},
 	}
+	if w.aggregated != nil {
+		out = append(out, apiService()...)
+	}
+	return out
 }
 
 // object creates an object of the kind.
@@ -81,7 +88,7 @@ func (k *kind) object(namespace, name, tier, value string) *unstructured.Unstruc
 	switch k {
 	case configMaps:
 		u.Object["data"] = map[string]any{"v": value}
-	case roles:
+	case roles, accounts:
 		u.SetAnnotations(map[string]string{"v": value})
 	default:
 		u.Object["spec"] = map[string]any{"v": value}
@@ -107,7 +114,7 @@ func short(uid string) string { return uid[:min(len(uid), 8)] }
 
 func stateOf(u *unstructured.Unstructured) state {
 	s := state{
-		key: u.GetNamespace() + "/" + u.GetName(), uid: string(u.GetUID()), rv: u.GetResourceVersion(),
+		key: u.GetNamespace() + "/" + u.GetName(), uid: string(u.GetUID()), rv: number(u.GetResourceVersion()),
 		tier: u.GetLabels()["tier"],
 	}
 	for _, path := range [][]string{{"data", "v"}, {"spec", "v"}, {"metadata", "annotations", "v"}} {
@@ -120,6 +127,9 @@ func stateOf(u *unstructured.Unstructured) state {
 	}
 	return s
 }
+
+// number returns the number in a version, which may be a longer string.
+func number(rv string) string { return rv[strings.LastIndexByte(rv, '.')+1:] }
 
 // selection is a part of a kind.
 type selection struct {
@@ -143,12 +153,15 @@ func (s selection) matches(x state) bool {
 // false if the server does not serve the kind in this version, in which case
 // the objects may exist nevertheless.
 func (s *site) truth(sel selection) (objects map[string]state, served bool) {
-	stored, served := s.api().Objects(sel.kind.gvk)
+	stored, served := s.current().objects(sel.kind.gvk)
 	objects = map[string]state{}
 	for _, u := range stored {
 		if x := stateOf(u); sel.matches(x) && !isForeign(sel.kind, x) {
 			if sel.kind.bare {
 				x.uid, x.rv = "", ""
+			}
+			if sel.kind.versionless {
+				x.rv = ""
 			}
 			objects[x.key] = x
 		}
@@ -258,7 +271,7 @@ func (w *world) observe() {
 	for _, s := range w.sites {
 		c := w.chronicles[s]
 		c.moment++
-		for _, k := range append(slices.Clone(w.kinds), roles) {
+		for _, k := range slices.Concat(w.kinds, w.bystanders(), []*kind{roles}) {
 			c.note(s, k)
 		}
 	}

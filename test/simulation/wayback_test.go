@@ -47,7 +47,7 @@ func (w *world) asking(s *site) map[*subject]int {
 // answered records the answer of a read. Of consecutive equal answers it keeps
 // the last, which makes the strictest demands on handlers.
 func (w *world) answered(q question, got map[string]state, heard map[*subject]int) {
-	if q.kind.bare || time.Since(q.site.switched) < proofAge {
+	if q.kind.bare || q.kind.versionless || time.Since(q.site.switched) < proofAge {
 		return // the object, or the cluster, of the answer is unknown
 	}
 	w.mu.Lock()

@@ -21,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/directory"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
 // world is one run: the clusters, the library, and the observations of both.
@@ -39,6 +41,13 @@ type world struct {
 	modes []clustercache.ReadMode
 	gates map[*kind]func() // called by handlers
 	paged bool             // lists are requested in pages
+	// gauges is the kind of the aggregated API, if the run has that, and
+	// streams the code with which it refuses streamed lists.
+	gauges     *kind
+	aggregated *fakeapi.Kind
+	streams    int
+	timeLimit  time.Duration // of watches
+	before     map[*site]*calm
 	// limited, if set, reports which selections may be read.
 	limited func(selection) bool
 
@@ -55,6 +64,7 @@ type world struct {
 	chronicles map[*site]*chronicle
 	failures   []string
 	log        []string
+	loud       []string // lines of the library's log
 	phases     map[client.ObjectKey][]clustercache.ClusterEvent
 	shown      map[string]bool // uids of objects that reads have returned
 	answers    map[question][]answer
@@ -80,6 +90,7 @@ func newWorld(t *testing.T, seed uint64, families []*family) *world {
 	if w.chance(3) {
 		w.modes = append(w.modes, clustercache.AutoWatch)
 	}
+	w.join()
 	return w
 }
 
@@ -137,9 +148,11 @@ func (w *world) options() clustercache.Options {
 		o.Informers.PageSize = 3
 	}
 	w.paged = o.Informers.PagedLists
+	w.timeLimit = informerpool.DefaultWatchTimeout
 	if rand.New(rand.NewPCG(w.seed, 5)).IntN(4) == 0 {
-		o.Informers.WatchTimeout = time.Minute // watches reach their limit again and again
+		w.timeLimit = time.Minute // watches reach their limit again and again
 	}
+	o.Informers.WatchTimeout = w.timeLimit
 	for _, f := range w.families {
 		if f.options != nil {
 			f.options(w, &o)
@@ -155,7 +168,7 @@ func (w *world) add(name string) *site {
 	w.chronicles[s] = newChronicle()
 	w.sites = append(w.sites, s)
 	w.mu.Unlock()
-	w.fill(s.current())
+	w.fillWith(s.current(), slices.Concat(w.kinds, w.bystanders()))
 	w.observe()
 	w.names.Set(s.key, s.config)
 	return s
@@ -197,8 +210,10 @@ func (w *world) keyOf(name string) client.ObjectKey {
 const stable = 4
 
 // fill stores the permanent objects of all kinds that are currently served.
-func (w *world) fill(b *backend) {
-	for _, k := range w.kinds {
+func (w *world) fill(b *backend) { w.fillWith(b, w.kinds) }
+
+func (w *world) fillWith(b *backend, kinds []*kind) {
+	for _, k := range kinds {
 		k, ok := writable(b, k)
 		if !ok {
 			continue

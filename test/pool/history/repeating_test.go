@@ -130,6 +130,70 @@ func TestHazardWatchBreaksWithinRepeatedObjects(t *testing.T) {
 	})
 }
 
+// TestHazardBeginningThatNothingFollows: what was deleted between two watches is
+// missing in the beginning of the second. If no change and no bookmark shows
+// that the beginning is over, silence does.
+func TestHazardBeginningThatNothingFollows(t *testing.T) {
+	for name, deleted := range map[string][]string{"some": {"a"}, "all": {"a", "b", "c"}} {
+		t.Run(name, func(t *testing.T) {
+			repeating := func(s *pooltest.Server) informerpool.Source { return &repeatingServer{s} }
+			withOddity(t, repeating, func(t *testing.T, o *oddity) {
+				for range 5 {
+					pooltest.After(time.Minute)
+					lists := o.lease.Status().Lists
+					o.Cut(io.ErrUnexpectedEOF)
+					for _, name := range deleted {
+						o.Delete("ns", name)
+					}
+					time.Sleep(20 * time.Second)
+					require.Equal(t, o.State(nil), pooltest.Contents(t, o.lease))
+					require.Equal(t, o.State(nil), o.events.State())
+					require.NoError(t, o.lease.Trust(0))
+					time.Sleep(time.Hour)
+					require.Equal(t, lists+1, o.lease.Status().Lists)
+					for _, name := range deleted {
+						o.Put("ns", name, 1)
+					}
+				}
+				require.Zero(t, o.rollbacks)
+				require.LessOrEqual(t, len(o.log.Lines), 5, "%v", o.log.Lines)
+			})
+		})
+	}
+}
+
+// TestServerThatRepeatsNoLongerIsListedOnce: a watch that shows nothing is taken
+// for the beginning of an empty resource. The list shows that it is none.
+func TestServerThatRepeatsNoLongerIsListedOnce(t *testing.T) {
+	repeating := func(s *pooltest.Server) informerpool.Source {
+		return healing{&repeatingServer{s}, func() bool { return s.Count("watch") > 0 }}
+	}
+	withOddity(t, repeating, func(t *testing.T, o *oddity) {
+		lists := o.lease.Status().Lists
+		for range 5 {
+			o.Cut(io.ErrUnexpectedEOF)
+			pooltest.After(5 * time.Minute)
+			require.NoError(t, o.lease.Trust(0))
+		}
+		require.Equal(t, lists+1, o.lease.Status().Lists)
+	})
+}
+
+// healing is a server that repeats what the client has until it is healed.
+type healing struct {
+	*repeatingServer
+
+	healed func() bool
+}
+
+// Watch implements informerpool.Source.
+func (h healing) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	if h.healed() {
+		return h.Server.Watch(ctx, r)
+	}
+	return h.repeatingServer.Watch(ctx, r)
+}
+
 // beginning is a server whose watches begin with given frames, whatever the
 // version.
 type beginning struct {
