@@ -368,7 +368,7 @@ func (m *machine) failed() {
 	case was == Probe || m.e.Revision != "": // the server was queried
 		m.ProbeEnd = m.now
 		m.unanswered()
-	case !m.Connected && !m.e.Early && (held.IsZero() || m.Failed == 0):
+	case !m.Connected && !m.e.Early && !m.outdated() && (held.IsZero() || m.Failed == 0):
 		m.countFailed()
 	}
 	m.Prove = m.Prove || m.e.Class == Rejected

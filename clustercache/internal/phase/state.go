@@ -222,9 +222,10 @@ type Probes struct {
 type Answers struct {
 	// Missed counts the probes and attempts to connect that the server did not
 	// answer since its last answer. Failed also counts the attempts that ended
-	// before the server was queried, but for those that were Early, and, after
-	// the first, those that a report began before they were due. FailedSince is
-	// when the first of Failed ended.
+	// before the server was queried, but for those that were Early, those that
+	// another followed because of a change, and, after the first, those that a
+	// report began before they were due. FailedSince is when the first of Failed
+	// ended.
 	Missed, Failed int
 	FailedSince    time.Time
 	// LastProbe is when a request to the server last ended. LastSuccess is when
