@@ -127,9 +127,10 @@ func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], 
 // objects in the representation in which the kind is named. While it is busy,
 // the events of an object are merged: several updates are one, and an update
 // that is followed by the deletion is delivered right before it. The objects of
-// a cluster that this replica gains are delivered as in an initial list, and
-// those of a cluster that is removed as deleted in an unknown state. One
-// goroutine at a time calls it. A panic is logged, and loses only the event.
+// a cluster that this replica gains are delivered as in an initial list, as is
+// an object whose change was undone, and those of a cluster that is removed as
+// deleted in an unknown state. One goroutine at a time calls it. A panic is
+// logged, and loses only the event.
 func (b *Builder) WatchesHandler(
 	object client.Object, h handler.TypedEventHandler[client.Object, Request], options ...WatchOption,
 ) *Builder {

@@ -64,10 +64,7 @@ func (s *handlerSource) handle(ctx context.Context, e clustercache.ObjectEvent, 
 			s.handler.Update(ctx, event.UpdateEvent{ObjectOld: last, ObjectNew: before}, queue)
 		}
 		if before != nil {
-			s.handler.Delete(ctx, event.DeleteEvent{
-				Object:             before,
-				DeleteStateUnknown: e.FinalStateUnknown || e.Evicted,
-			}, queue)
+			s.handler.Delete(ctx, event.DeleteEvent{Object: before, DeleteStateUnknown: e.FinalStateUnknown}, queue)
 		}
 		return
 	}

@@ -17,6 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -130,6 +133,17 @@ func judge[object client.Object](
 	}
 }
 
+// judgeWrapped is judge, with a handler of all clusters that is wrapped once
+// more by what controller-runtime has for that.
+func judgeWrapped(h handler.EventHandler) judged {
+	row := judge[client.Object](&corev1.ConfigMap{}, handler.WithLowPriorityWhenUnchanged(h))
+	row.ours = func(b *fleetcontroller.Builder, cc *clustercache.ClusterCache) {
+		b.WatchesHandler(&corev1.ConfigMap{}, handler.WithLowPriorityWhenUnchanged(
+			fleetcontroller.PerClusterHandler(cc, func(client.Client) handler.EventHandler { return h })))
+	}
+	return row
+}
+
 // TestHandlerOfOneClusterAddsWhatItAddsThere runs handlers beside
 // controller-runtime's own source and cache of the same cluster.
 func TestHandlerOfOneClusterAddsWhatItAddsThere(t *testing.T) {
@@ -184,6 +198,7 @@ func TestHandlerOfOneClusterAddsWhatItAddsThere(t *testing.T) {
 					q.AddRateLimited(request("create", e.Object))
 				},
 			})),
+		"wrapped": judgeWrapped(each),
 		"priorities": judge[client.Object](&corev1.ConfigMap{}, handler.Funcs{
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 				q.(priorityqueue.PriorityQueue[reconcile.Request]).AddWithOpts(
@@ -350,6 +365,45 @@ func TestHandlerIsToldWhatHappensToAClusterItself(t *testing.T) {
 	})
 }
 
+// TestHandlerIsNotToldOfAnObjectThatDoesNotFitItsType, which is logged. An
+// object that did not fit before is new to it.
+func TestHandlerIsNotToldOfAnObjectThatDoesNotFitItsType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gadget := schema.GroupVersionKind{Group: "shop.example", Version: "v1", Kind: "Gadget"}
+		fleet := clustercachetest.New(t, clustercachetest.Options{Kinds: []clustercachetest.Kind{{GVK: gadget}}})
+		east := fleet.Add("east")
+		book := &fleettest.Logbook{}
+		o := fleettest.Silent(fleet.Resolver())
+		o.Logger, o.Discover, o.Scheme = book.Logger(), true, runtime.NewScheme()
+		o.Scheme.AddKnownTypeWithName(gadget, &corev1.ConfigMap{}) // the servers know nothing of its type
+		var events additions
+		_ = build(t, fleettest.Start(t, o), func(b *fleetcontroller.Builder) {
+			b.Named("noted").WatchesHandler(&corev1.ConfigMap{}, noted(&events))
+		})()
+		object := func(value any) client.Object {
+			u := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"data": value}}}
+			u.SetGroupVersionKind(gadget)
+			u.SetNamespace("default")
+			u.SetName("one")
+			return u
+		}
+		logged := 0
+		after := func(change func(), misfits int, told ...string) {
+			t.Helper()
+			change()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, told, events.take())
+			logged += misfits
+			require.Equal(t, logged, book.Count("Object cannot be mapped to requests", "default/one"), book.Lines)
+		}
+		after(func() { east.Store(object(int64(1))) }, 1)
+		after(func() { east.Store(object("2")) }, 1, "create false in east default/one")
+		after(func() { east.Store(object(int64(3))) }, 1)
+		after(func() { require.NoError(t, east.Client().Delete(t.Context(), object(""))) }, 2)
+	})
+}
+
 // TestHandlerSeesTheObjectsOfAClusterThatIsGained as at the start of a
 // controller: a handler that looks for changes would request nothing otherwise.
 func TestHandlerSeesTheObjectsOfAClusterThatIsGained(t *testing.T) {
@@ -411,7 +465,9 @@ func TestQueueOfAHandlerIsTheControllersToRun(t *testing.T) {
 			got := build(t, fleet.ClusterCache(), func(b *fleetcontroller.Builder) {
 				b.Named("queue").WatchesHandler(&corev1.ConfigMap{},
 					handler.TypedFuncs[client.Object, fleetcontroller.Request]{
-						CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { ours.Create(ctx, e, of(q)) },
+						CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+							ours.Create(ctx, e, of(q))
+						},
 					})
 			})
 			require.Equal(t, []fleetcontroller.Request{
