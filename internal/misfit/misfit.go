@@ -16,7 +16,7 @@ import (
 )
 
 // maxDepth bounds how deep a field is searched for.
-const maxDepth = 64
+const maxDepth = 32
 
 // Find returns the first field of a document that does not fit the type, and
 // how; empty if the document fits, or is no JSON. The field is a path of names
@@ -86,8 +86,7 @@ func findWithin(document []byte, t reflect.Type, path string, depth int) string 
 
 // findMember is find for the members of a struct.
 func findMember(members map[string]stdjson.RawMessage, t reflect.Type, path string, depth int) string {
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if field.Anonymous && name == "" && field.Type.Kind() == reflect.Struct {
 			if found := findMember(members, field.Type, path, depth); found != "" {

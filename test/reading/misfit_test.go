@@ -28,17 +28,23 @@ const canary = "hunter2"
 // misfits are Pods that do not fit a form: what is in their JSON beside the
 // name, and what the error says of it.
 var misfits = map[string]struct{ form, metadata, rest, says string }{
-	"another type": {"typed", "", `,"spec":{"priority":"hunter2"}`, "spec.priority: a string does not fit int32"},
-	"a time":       {"typed", "", `,"status":{"startTime":"hunter2"}`, "status.startTime: a string does not fit v1.Time"},
-	"a quantity in a container": {"typed", "",
-		`,"spec":{"containers":[{},{"resources":{"limits":{"hunter2":"hunter2"}}}]}`,
-		"spec.containers[1].resources.limits[...]: a string does not fit resource.Quantity"},
-	"a label":                {"typed", `,"labels":{"hunter2":4711}`, "", "metadata.labels[...]: a number does not fit string"},
-	"a label of metadata":    {"metadata", `,"labels":{"hunter2":4711}`, "", "metadata.labels[...]: a number does not fit string"},
-	"an owner of metadata":   {"metadata", `,"ownerReferences":"hunter2"`, "", "metadata.ownerReferences: a string does not fit"},
-	"no JSON":                {"unstructured", "", `,"data":hunter2`, ""},
-	"no JSON, of any type":   {"typed", "", `,"spec":hunter2`, ""},
-	"a number beyond bounds": {"typed", "", `,"spec":{"priority":47110000000000}`, "spec.priority: a number does not fit int32"},
+	"another type": {form: "typed", rest: `,"spec":{"priority":"hunter2"}`,
+		says: "spec.priority: a string does not fit int32"},
+	"a time": {form: "typed", rest: `,"status":{"startTime":"hunter2"}`,
+		says: "status.startTime: a string does not fit v1.Time"},
+	"a quantity in a container": {form: "typed",
+		rest: `,"spec":{"containers":[{},{"resources":{"limits":{"hunter2":"hunter2"}}}]}`,
+		says: "spec.containers[1].resources.limits[...]: a string does not fit resource.Quantity"},
+	"a number beyond bounds": {form: "typed", rest: `,"spec":{"priority":47110000000000}`,
+		says: "spec.priority: a number does not fit int32"},
+	"a label": {form: "typed", metadata: `,"labels":{"hunter2":4711}`,
+		says: "metadata.labels[...]: a number does not fit string"},
+	"a label of metadata": {form: "metadata", metadata: `,"labels":{"hunter2":4711}`,
+		says: "metadata.labels[...]: a number does not fit string"},
+	"an owner of metadata": {form: "metadata", metadata: `,"ownerReferences":"hunter2"`,
+		says: "metadata.ownerReferences: a string does not fit"},
+	"no JSON":              {form: "unstructured", rest: `,"data":hunter2`},
+	"no JSON, of any type": {form: "typed", rest: `,"spec":hunter2`},
 }
 
 // TestHazardLiveAnswerThatCannotBeDecoded: the error names operation, cluster,
@@ -81,17 +87,18 @@ func TestHazardLiveAnswerThatCannotBeDecoded(t *testing.T) {
 			}
 		}
 
+		const noList = `{"kind":"PodList","apiVersion":"v1",`
 		for list, says := range map[string]string{
-			podList + `4711]}`:    "items[0]: a number does not fit v1.Pod",
-			podList + `hunter2]}`: "items[0] (*json.SyntaxError)",
-			`{"kind":"PodList","apiVersion":"v1","items":"hunter2"}`:                       "items is not",
-			`{"kind":"PodList","apiVersion":"v1","metadata":{"continue":4711},"items":[]}`: "metadata.continue is not a string",
+			podList + `4711]}`:                                  "items[0]: a number does not fit v1.Pod",
+			podList + `hunter2]}`:                               "items[0] (*json.SyntaxError)",
+			noList + `"items":"hunter2"}`:                       "items is not",
+			noList + `"metadata":{"continue":4711},"items":[]}`: "metadata.continue is not a string",
 		} {
 			h.Set(successes(list))
 			about(cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.PodList{}), "list", "", says)
 		}
-		h.Set(successes(`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"default","name":"one"},"spec":{"priority":"` +
-			strings.Repeat(canary, 1<<18) + `"}}`))
+		h.Set(successes(`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"default","name":"one"},` +
+			`"spec":{"priority":"` + strings.Repeat(canary, 1<<18) + `"}}`))
 		about(cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
 			&corev1.Pod{}), "get", "default/one", "")
 	})

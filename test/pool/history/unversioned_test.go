@@ -40,15 +40,8 @@ var anyUID = regexp.MustCompile(`"uid":"[^"]*"`)
 
 func withoutVersion(b []byte) []byte { return anyVersion.ReplaceAll(b, []byte(`"resourceVersion":""`)) }
 
-// without returns what removes the versions, and more.
-func without(more ...*regexp.Regexp) func([]byte) []byte {
-	return func(b []byte) []byte {
-		b = withoutVersion(b)
-		for _, field := range more {
-			b = field.ReplaceAll(b, []byte(`"nothing":""`))
-		}
-		return b
-	}
+func withoutVersionAndUID(b []byte) []byte {
+	return anyUID.ReplaceAll(withoutVersion(b), []byte(`"uid":""`))
 }
 
 // List implements informerpool.Source.
@@ -106,14 +99,6 @@ func withUnversioned(t *testing.T, change func(*unversioned), test func(*testing
 	})
 }
 
-// texts returns events as the recorder writes them.
-func (s *unversioned) texts(events ...string) []string {
-	for i := range events {
-		events[i] += "@"
-	}
-	return events
-}
-
 // cached returns the values of the cached objects.
 func (s *unversioned) cached(t *testing.T) map[string]string {
 	t.Helper()
@@ -140,25 +125,26 @@ func TestObjectsWithoutVersionsHaveEventsByContent(t *testing.T) {
 		}
 	}
 	resource := pooltest.Widgets.GroupResource()
+	const soon, polled = 2 * time.Second, 41 * time.Second
 	for name, row := range map[string]struct {
 		change func(*unversioned)
 		within time.Duration
 		unique bool // its objects have uids
 	}{
-		"lists in pages":                     {nil, 2 * time.Second, true},
-		"without uids":                       {func(s *unversioned) { s.strips = without(anyUID) }, 2 * time.Second, false},
-		"streams lists":                      {func(s *unversioned) { s.NoStream = false }, 2 * time.Second, true},
-		"ignores what it is asked to stream": {func(s *unversioned) { s.plain = true }, 2 * time.Second, true},
+		"lists in pages":                     {nil, soon, true},
+		"without uids":                       {func(s *unversioned) { s.strips = withoutVersionAndUID }, soon, false},
+		"streams lists":                      {func(s *unversioned) { s.NoStream = false }, soon, true},
+		"ignores what it is asked to stream": {func(s *unversioned) { s.plain = true }, soon, true},
 		"version 0": {func(s *unversioned) {
 			s.strips = func(b []byte) []byte { return anyVersion.ReplaceAll(b, []byte(`"resourceVersion":"0"`)) }
-		}, 2 * time.Second, true},
-		"cannot be watched":    {refuses(apierrors.NewMethodNotSupported(resource, "watch")), 41 * time.Second, true},
-		"may not be watched":   {refuses(apierrors.NewForbidden(resource, "", nil)), 41 * time.Second, true},
-		"no watch has a place": {refuses(apierrors.NewBadRequest("resourceVersion")), 41 * time.Second, true},
-		"watches are silent":   {func(s *unversioned) { s.Deaf = true }, 41 * time.Second, true},
+		}, soon, true},
+		"cannot be watched":    {refuses(apierrors.NewMethodNotSupported(resource, "watch")), polled, true},
+		"may not be watched":   {refuses(apierrors.NewForbidden(resource, "", nil)), polled, true},
+		"no watch has a place": {refuses(apierrors.NewBadRequest("resourceVersion")), polled, true},
+		"watches are silent":   {func(s *unversioned) { s.Deaf = true }, polled, true},
 		"watches fail": {func(s *unversioned) {
 			s.watches = func() (io.Reader, error) { return nil, io.EOF }
-		}, 41 * time.Second, true},
+		}, polled, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			version := "@"
