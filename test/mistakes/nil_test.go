@@ -146,6 +146,7 @@ var functions = map[string]struct {
 	"resolver.Select":              {resolver.Select, refuses},
 	"resolver.ServiceAccounts":     {resolver.ServiceAccounts, refuses},
 	"resolver.Static":              {resolver.Static, accepts},
+	"resolver.VClusterName":        {resolver.VClusterName, accepts},
 
 	"capi.Clusters":                  {capi.Clusters, refuses},
 	"capi.ControlPlaneInitialized":   {capi.ControlPlaneInitialized, accepts},
