@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/clusterapi": { // a module of its own
 		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver", "informerpool",
-		"internal/clustername", "internal/listopts",
+		"internal/clustername", "internal/listopts", "internal/misfit",
 	},
 	"clustercache/clusterapi/clusterapitest": {"clustercache", "clustercache/clusterapi"},
 	"clustercache/conditions": {

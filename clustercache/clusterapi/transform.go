@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/misfit"
 )
 
 // cached is what Cluster API's CacheOptions say about what is cached.
@@ -91,8 +92,8 @@ func transform(scheme *runtime.Scheme, change toolscache.TransformFunc) informer
 			return transformed(u, change, u)
 		}
 		convert := runtime.DefaultUnstructuredConverter
-		if err := convert.FromUnstructured(u.Object, object); err != nil {
-			return err
+		if convert.FromUnstructured(u.Object, object) != nil {
+			return misfitOf(u, object)
 		}
 		before, err := convert.ToUnstructured(object)
 		if err != nil {
@@ -106,6 +107,16 @@ func transform(scheme *runtime.Scheme, change toolscache.TransformFunc) informer
 
 		return nil
 	}
+}
+
+// misfitOf explains why an object does not fit the Go type without quoting it,
+// which the converter's error may do.
+func misfitOf(u *unstructured.Unstructured, object client.Object) error {
+	document, err := u.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("does not fit %T", object)
+	}
+	return fmt.Errorf("does not fit %T: %s", object, misfit.Find(document, reflect.TypeOf(object)))
 }
 
 // strips matches the names of the function that controller-runtime's

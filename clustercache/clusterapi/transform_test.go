@@ -43,6 +43,16 @@ func onNode(change func(*corev1.Node)) toolscache.TransformFunc {
 	}
 }
 
+// TestHazardTransformQuotesWhatDoesNotFit: its error is a reason in logs and in
+// the status, and what does not fit may be a secret.
+func TestHazardTransformQuotesWhatDoesNotFit(t *testing.T) {
+	u := node()
+	require.NoError(t, unstructured.SetNestedField(u.Object, "canary", "metadata", "creationTimestamp"))
+	err := transform(scheme.Scheme, onNode(func(*corev1.Node) {}))(u)
+	require.ErrorContains(t, err, "metadata.creationTimestamp")
+	require.NotContains(t, err.Error(), "canary")
+}
+
 // TestATransformLeavesWhatItsTypeDoesNotHave: only what the function changed in
 // the typed object changes.
 func TestATransformLeavesWhatItsTypeDoesNotHave(t *testing.T) {
