@@ -55,8 +55,8 @@ func (s *secrets) notify(
 	if s.in == nil || !s.forbidden(ctx) {
 		return s.whole.Notify(ctx, changed)
 	}
-	s.log.Info("The kubeconfig Secrets of all namespaces cannot be listed: those of each namespace that has a Cluster " +
-		"are watched")
+	s.log.Info("The kubeconfig Secrets of all namespaces cannot be listed: " +
+		"those of each namespace that has a Cluster are watched")
 	defer context.AfterFunc(ctx, namespaces.ShutDown)()
 	var following sync.WaitGroup
 	defer following.Wait()

@@ -466,8 +466,9 @@ func TestInformersOfTheOptionsStartWithTheConnection(t *testing.T) {
 		requests := len(east.Requests())
 		reader, err := c.GetReader(t.Context(), east.Key())
 		require.NoError(t, err)
+		one := client.ObjectKey{Namespace: "default", Name: "one"}
 		for range 200 {
-			require.NoError(t, reader.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.Secret{}))
+			require.NoError(t, reader.Get(t.Context(), one, &corev1.Secret{}))
 			require.NoError(t, reader.List(t.Context(), &corev1.NodeList{}))
 		}
 		require.Len(t, east.Requests(), requests)
@@ -500,9 +501,10 @@ func TestErrorsNameTheClusterOnce(t *testing.T) {
 		require.NoError(t, cc.Engage(key))
 		synctest.Wait()
 		once("not ready")
-		d.Set(key, &rest.Config{Host: "https://192.0.2.1:1", Dial: func(context.Context, string, string) (net.Conn, error) {
-			return nil, errors.New("no route")
-		}})
+		d.Set(key, &rest.Config{
+			Host: "https://192.0.2.1:1",
+			Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") },
+		})
 		synctest.Wait()
 		once("no route")
 	})

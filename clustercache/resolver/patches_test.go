@@ -25,7 +25,8 @@ import (
 func TestPatchesThatChangeNoAnswerAreNotReported(t *testing.T) {
 	key := resolvertest.In("team", "east")
 	object := func(apiVersion, kind string, status map[string]any) *unstructured.Unstructured {
-		return resolvertest.UnstructuredObject(apiVersion, kind, key.Namespace, key.Name, map[string]any{"status": status})
+		return resolvertest.UnstructuredObject(apiVersion, kind, key.Namespace, key.Name,
+			map[string]any{"status": status})
 	}
 	cluster := func(ready bool) *unstructured.Unstructured {
 		return object("cluster.x-k8s.io/v1beta2", "Cluster",

@@ -351,7 +351,8 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	}
 	if e.Kind == phase.Changed {
 		require.NotContains(t, actions, phase.Down, where)
-		require.True(t, before.Phase == phase.Gone || before.Phase == after.Phase, "a report changed the phase: %s", where)
+		require.True(t, before.Phase == phase.Gone || before.Phase == after.Phase,
+			"a report changed the phase: %s", where)
 		require.True(t, before.Running != phase.Connect || !slices.Contains(actions, phase.Cancel),
 			"a resolver was cut short: %s", where)
 	}
@@ -363,7 +364,8 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 		require.Equal(t, before.Phase, after.Phase, where)
 		require.Equal(t, before.Answers, after.Answers, "what was not asked has failed: %s", where)
 		require.Equal(t, before.Tries, after.Tries, where)
-		require.True(t, after.RetryAt.Equal(before.Held) || after.Held.Equal(before.Held), "the pause is lost: %s", where)
+		require.True(t, after.RetryAt.Equal(before.Held) || after.Held.Equal(before.Held),
+			"the pause is lost: %s", where)
 	}
 	lost := !after.Connected && after.Known
 	require.Equal(t, lost, !after.LostSince.IsZero(), "LostSince of what is not lost: %s", where)
