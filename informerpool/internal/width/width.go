@@ -81,7 +81,7 @@ type Width struct {
 	bound    map[scope]bool        // to which the limit applies
 	requests map[*Request]struct{} // in flight, or with a reservation
 	changed  time.Time             // when the limit last changed
-	fits     int                   // the highest level of requests that were sent since then, and answered
+	fits     int                   // the highest level of requests that were answered since it was last halved
 	until    time.Time             // until when the number in flight does not grow
 	grown    int                   // answers since the limit last grew, or a refusal
 	refused  map[Subject]strikes
@@ -183,9 +183,15 @@ func (w *Width) Refused(r *Request, now time.Time, retryAfter time.Duration) {
 
 // set changes the limit.
 func (w *Width) set(limit int, now time.Time) {
-	if limit != w.limit {
-		w.limit, w.changed, w.fits = limit, now, 0
+	switch {
+	case limit > w.limit && w.Narrow():
+		w.fits = min(w.fits, w.limit) // what fitted still does
+	case limit != w.limit:
+		w.fits = 0
+	default:
+		return
 	}
+	w.limit, w.changed = limit, now
 }
 
 // inFlight returns the number of requests in flight, or of those to which the
