@@ -47,7 +47,8 @@ func TestHazardServerServesButDoesNotSayWhat(t *testing.T) {
 					require.Error(t, err)
 				}
 				for _, never := range []schema.GroupVersionKind{
-					widget, gvkOf("batch", "v1beta1", "CronJob"), gvkOf("", "v1", "PodList"), gvkOf("", "v1", "Binding"),
+					widget, gvkOf("batch", "v1beta1", "CronJob"), gvkOf("", "v1", "PodList"),
+					gvkOf("", "v1", "Binding"),
 					gvkOf("gateway.networking.k8s.io", "v1", "Gateway"),
 				} {
 					_, err := m.ResourceFor(t.Context(), never)

@@ -90,7 +90,10 @@ func TestHazardCachedAnswerIsNotHeardOfByAWatchOfAKindThatIsLookedUp(t *testing.
 				require.NoError(t, first.WaitForSync(t.Context()))
 				// Another history: the known kinds are forgotten.
 				api.Respond(func(r *http.Request) int {
-					if r.URL.Path == "/api" || strings.Contains(r.URL.Path, "/namespaces/default/configmaps") {
+					switch {
+					case r.URL.Path == "/api":
+						return http.StatusOK // no document, so that nothing is presumed either
+					case strings.Contains(r.URL.Path, "/namespaces/default/configmaps"):
 						return http.StatusInternalServerError
 					}
 					return 0

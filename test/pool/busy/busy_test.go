@@ -68,7 +68,7 @@ func TestHazardManyKindsOfABusyServerBackOffAlone(t *testing.T) {
 		"ten seats":                {seats: 10, queue: 5, service: 2 * time.Second},
 		"ten seats, no queue":      {seats: 10, service: 2 * time.Second, paged: true},
 		"without Retry-After":      {seats: 1, queue: 4, service: time.Second, mute: true},
-		"kinds of Kubernetes":      {seats: 1, queue: 4, service: time.Second, group: func(int) string { return "batch" }},
+		"kinds of Kubernetes":      {seats: 1, queue: 4, service: time.Second, group: builtIn},
 		"each kind in a group":     {seats: 1, queue: 4, service: time.Second, group: groupOfItsOwn},
 		"each kind, paged, slower": {seats: 2, queue: 4, service: 3 * time.Second, group: groupOfItsOwn, paged: true},
 	} {
@@ -123,6 +123,8 @@ func TestHazardManyKindsOfABusyServerBackOffAlone(t *testing.T) {
 		})
 	}
 }
+
+func builtIn(int) string { return "batch" }
 
 func groupOfItsOwn(n int) string {
 	return string(rune('a'+n%26)) + string(rune('a'+n/26)) + ".example.com"
