@@ -26,8 +26,8 @@ import (
 
 // ofKubernetes are kinds of Kubernetes itself, by group and version.
 var ofKubernetes = map[string]string{
-	"v1": "ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume PersistentVolumeClaim Pod PodTemplate " +
-		"ReplicationController ResourceQuota Secret Service ServiceAccount",
+	"v1": "ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume PersistentVolumeClaim Pod " +
+		"PodTemplate ReplicationController ResourceQuota Secret Service ServiceAccount",
 	"apps/v1":                         "ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet",
 	"autoscaling/v2":                  "HorizontalPodAutoscaler",
 	"batch/v1":                        "CronJob Job",

@@ -83,9 +83,13 @@ func TestHazardHubSelectorOfNothing(t *testing.T) {
 			"ArgoCD": func() (*resolver.HubResolver, error) {
 				return resolver.ArgoCD(hub, resolver.ArgoCDOptions{HubOptions: options})
 			},
-			"Karmada":             func() (*resolver.HubResolver, error) { return resolver.Karmada(hub, options) },
-			"MulticlusterRuntime": func() (*resolver.HubResolver, error) { return resolver.MulticlusterRuntime(hub, options) },
-			"capi":                func() (*resolver.HubResolver, error) { return capi.Clusters(hub, capi.Options{HubOptions: options}) },
+			"Karmada": func() (*resolver.HubResolver, error) { return resolver.Karmada(hub, options) },
+			"MulticlusterRuntime": func() (*resolver.HubResolver, error) {
+				return resolver.MulticlusterRuntime(hub, options)
+			},
+			"capi": func() (*resolver.HubResolver, error) {
+				return capi.Clusters(hub, capi.Options{HubOptions: options})
+			},
 			"inventory": func() (*resolver.HubResolver, error) {
 				return inventory.Secrets(hub, inventory.SecretOptions{HubOptions: options, Consumer: "me"})
 			},

@@ -134,7 +134,9 @@ var watchDoors = map[string]func(h *house, seen func(name string)) error{
 	"clustercache.ClusterCache.Watch": func(h *house, seen func(string)) error {
 		w, err := h.cc.Watch(h.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, h.form.option, h.in)
 		if err == nil {
-			_, err = w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) { seen(e.Object().GetName()) }))
+			_, err = w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {
+				seen(e.Object().GetName())
+			}))
 		}
 		return err
 	},
@@ -145,7 +147,8 @@ var watchDoors = map[string]func(h *house, seen func(name string)) error{
 			return err
 		}
 		// Its key is one that Watch makes of the same selector.
-		w, err := h.cc.Watch(h.Context(), fleettest.Key("a"), clustercache.Kind(fleettest.ConfigMap), h.form.option, h.in)
+		kind := clustercache.Kind(fleettest.ConfigMap)
+		w, err := h.cc.Watch(h.Context(), fleettest.Key("a"), kind, h.form.option, h.in)
 		require.NoError(h, err)
 		s := w.Status()
 		require.Equal(h, []clustercache.WatchKey{{
@@ -326,7 +329,7 @@ const (
 	optionOfReads   = "an option that selects no objects"
 	selectsClusters = "selects clusters, by their labels; see TestHazardSelectorOfNoClusterSelectsAll"
 	reports         = "reports what was selected"
-	isText          = "the text of a selector, which cannot select nothing: empty, it is documented to select everything"
+	isText          = "a text, which cannot select nothing: empty, it is documented to select everything"
 	handsOn         = "hands out the Client of the ClusterCache"
 	withinLimits    = "a module of its own, whose clients are those of multicluster, within a limit"
 )
@@ -369,7 +372,8 @@ func TestTableOfDoorsIsComplete(t *testing.T) {
 func selectorsIn(t *testing.T, dirs ...string) (found []string) {
 	t.Helper()
 	for _, dir := range dirs {
-		require.NoError(t, filepath.WalkDir(filepath.Join("../..", dir), func(p string, d fs.DirEntry, err error) error {
+		root := filepath.Join("../..", dir)
+		require.NoError(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
@@ -435,7 +439,8 @@ func doorsOf(file *ast.File) (found []string) {
 				for _, name := range f.Names {
 					text, _ := f.Type.(*ast.Ident)
 					named := text != nil && text.Name == "string" && strings.HasSuffix(name.Name, "Selector")
-					add(n.Name.IsExported() && name.IsExported() && (named || s.passes(f.Type, false)), n.Name.Name, name.Name)
+					exported := n.Name.IsExported() && name.IsExported()
+					add(exported && (named || s.passes(f.Type, false)), n.Name.Name, name.Name)
 				}
 			}
 			return false

@@ -35,7 +35,8 @@ func TestRealSelectorsMeanTheSameAtEveryDoor(t *testing.T) {
 	for i, name := range slices.Sorted(maps.Keys(selectorForms)) {
 		t.Run(name, func(t *testing.T) {
 			in := client.InNamespace(fmt.Sprintf("house-%d", i))
-			require.NoError(t, judge.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(in)}}))
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(in)}}
+			require.NoError(t, judge.Create(t.Context(), namespace))
 			seed := func() {
 				for _, o := range someConfigMaps(4) {
 					o.SetNamespace(string(in))
@@ -46,17 +47,17 @@ func TestRealSelectorsMeanTheSameAtEveryDoor(t *testing.T) {
 			form := selectorForms[name]
 			list := &corev1.ConfigMapList{}
 			require.NoError(t, judge.List(t.Context(), list, in, form.option))
-			want := namesIn(t, list)
+			selected := namesIn(t, list)
 			if form.refused {
-				require.NotEmpty(t, want, "the hazard")
-				want = noneOf
+				require.NotEmpty(t, selected, "the hazard")
+				selected = noneOf
 			}
-			require.Equal(t, form.selects, want)
+			require.Equal(t, form.selects, selected)
 
 			h := &house{T: t, cc: cc, in: in, form: form, await: func(holds func() bool) {
 				require.Eventually(t, holds, time.Minute, 10*time.Millisecond)
 			}}
-			h.passesEveryDoor(want, seed)
+			h.passesEveryDoor(selected, seed)
 		})
 	}
 }

@@ -56,17 +56,19 @@ var selectorForms = map[string]selectorForm{
 	"labels.Nothing instead of those of Raw": {
 		manyOptions{labels: labels.Nothing(), raw: &metav1.ListOptions{LabelSelector: "app"}}, noneOf, true},
 
-	"labels of no object":          {client.MatchingLabels{"app": "none"}, noneOf, false},
-	"labels.Everything":            {client.MatchingLabelsSelector{Selector: labels.Everything()}, allOf, false},
-	"labels of a nil map":          {client.MatchingLabels(nil), allOf, false},
-	"no label keys":                {client.HasLabels{}, allOf, false},
-	"fields.Everything":            {client.MatchingFieldsSelector{Selector: fields.Everything()}, allOf, false},
-	"fields of a nil map":          {client.MatchingFields(nil), allOf, false},
-	"everything by both selectors": {manyOptions{labels: labels.Everything(), fields: fields.Everything()}, allOf, false},
-	"neither selector":             {manyOptions{}, allOf, false},
-	"Raw without a selector":       {manyOptions{raw: &metav1.ListOptions{}}, allOf, false},
-	"half by labels":               {client.MatchingLabels{"app": "1"}, halfOf, false},
-	"half by labels of Raw":        {manyOptions{raw: &metav1.ListOptions{LabelSelector: "app=1"}}, halfOf, false},
+	"labels of no object": {client.MatchingLabels{"app": "none"}, noneOf, false},
+	"labels.Everything":   {client.MatchingLabelsSelector{Selector: labels.Everything()}, allOf, false},
+	"labels of a nil map": {client.MatchingLabels(nil), allOf, false},
+	"no label keys":       {client.HasLabels{}, allOf, false},
+	"fields.Everything":   {client.MatchingFieldsSelector{Selector: fields.Everything()}, allOf, false},
+	"fields of a nil map": {client.MatchingFields(nil), allOf, false},
+	"everything by both selectors": {
+		manyOptions{labels: labels.Everything(), fields: fields.Everything()}, allOf, false,
+	},
+	"neither selector":       {manyOptions{}, allOf, false},
+	"Raw without a selector": {manyOptions{raw: &metav1.ListOptions{}}, allOf, false},
+	"half by labels":         {client.MatchingLabels{"app": "1"}, halfOf, false},
+	"half by labels of Raw":  {manyOptions{raw: &metav1.ListOptions{LabelSelector: "app=1"}}, halfOf, false},
 	"half by labels instead of those of Raw": {
 		manyOptions{labels: appIs("1"), raw: &metav1.ListOptions{LabelSelector: "app=0"}}, halfOf, false},
 	"one by a field": {client.MatchingFields{"metadata.name": "config-1"}, []string{"config-1"}, false},
@@ -133,7 +135,8 @@ func TestHazardInvalidSelectorOfRaw(t *testing.T) {
 				require.ErrorContains(t, err, field)
 				require.ErrorContains(t, err, "fleet/a")
 			}
-			_, err := cc.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(fleettest.ConfigMap), manyOptions{raw: raw})
+			kind := clustercache.Kind(fleettest.ConfigMap)
+			_, err := cc.Watch(t.Context(), fleettest.Key("a"), kind, manyOptions{raw: raw})
 			require.ErrorContains(t, err, field)
 		}
 	})

@@ -5,6 +5,7 @@ package reading_test
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -155,12 +156,10 @@ func TestRealWritesByOtherKindsOfAnObjectAreShown(t *testing.T) {
 		e := &unstructured.Unstructured{}
 		e.SetAPIVersion(apiVersion)
 		e.SetKind("Event")
-		for field, value := range map[string]any{
+		maps.Copy(e.Object, map[string]any{
 			"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "reason": "Tested", "action": "Testing",
 			"reportingController": "example.com/test", "reportingInstance": "test-1",
-		} {
-			e.Object[field] = value
-		}
+		})
 		about := "regarding"
 		if apiVersion == "v1" {
 			about, e.Object["reportingComponent"] = "involvedObject", "example.com/test"

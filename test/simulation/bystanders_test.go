@@ -116,7 +116,8 @@ func (w *world) undisturbed(s *site) {
 	w.pause(time.Second)
 	for _, x := range c.bystanders {
 		if n, d := x.count(), w.checkSubject(x.subject, false); n != x.changes || d != "" {
-			w.fail("beside %s: handler of %s: %d events, and there were %d changes; %s", w.familyNames(), x.selection, n,
+			w.fail("beside %s: handler of %s: %d events, and there were %d changes; %s",
+				w.familyNames(), x.selection, n,
 				x.changes, d)
 		}
 		lists, watches := followings(b.of(x.kind.gvk.Group).Requests(nil)[x.requests:], x.kind)

@@ -21,12 +21,13 @@ var custom = []string{"sim.example.com"}
 
 func kindFamilies() []*family {
 	return []*family{
-		{name: "unserved", concerns: custom, hold: silence, bound: 2 * time.Minute, strike: func(w *world, s *site) func() {
-			b := s.current()
-			b.define("v1beta1")
-			w.observe()
-			return func() { b.define() }
-		}},
+		{name: "unserved", concerns: custom, hold: silence, bound: 2 * time.Minute,
+			strike: func(w *world, s *site) func() {
+				b := s.current()
+				b.define("v1beta1")
+				w.observe()
+				return func() { b.define() }
+			}},
 		{name: "half-404", concerns: custom, strike: func(w *world, s *site) func() {
 			var n atomic.Int32
 			s.put("half-404", func(r *fakeapi.Request) *fakeapi.Fault {
@@ -52,26 +53,27 @@ func kindFamilies() []*family {
 		}},
 		{name: "undefined", concerns: custom, hold: silence, bound: 2 * time.Minute, mangles: []*kind{widgets},
 			strike: undefined, during: toldOfTheEnd},
-		{name: "rescoped", concerns: []string{"fluid.example.com"}, bound: 2 * time.Minute, begin: func(w *world, s *site) {
-			if s == nil { // of this run alone, since it changes
-				w.kinds = append(w.kinds, &kind{gvk: schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1",
-					Kind: "Gadget"}, fluid: true})
-			}
-		}, strike: func(w *world, s *site) func() {
-			k := w.kinds[slices.IndexFunc(w.kinds, func(k *kind) bool { return k.fluid })]
-			b := s.current()
-			if len(w.living()) > 1 || len(s.backends) > 1 {
-				return nil // the scope is tracked for a single server
-			}
-			b.api.Unregister(k.gvk.GroupKind())
-			w.observe()
-			w.shortPause([]time.Duration{time.Second, time.Minute}[w.rng.IntN(2)])
-			k.clusterScoped = !k.clusterScoped
-			b.api.Register(w.gadgetKind())
-			w.fill(b)
-			w.observe()
-			return nil
-		}},
+		{name: "rescoped", concerns: []string{"fluid.example.com"}, bound: 2 * time.Minute,
+			begin: func(w *world, s *site) {
+				if s == nil { // of this run alone, since it changes
+					w.kinds = append(w.kinds, &kind{gvk: schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1",
+						Kind: "Gadget"}, fluid: true})
+				}
+			}, strike: func(w *world, s *site) func() {
+				k := w.kinds[slices.IndexFunc(w.kinds, func(k *kind) bool { return k.fluid })]
+				b := s.current()
+				if len(w.living()) > 1 || len(s.backends) > 1 {
+					return nil // the scope is tracked for a single server
+				}
+				b.api.Unregister(k.gvk.GroupKind())
+				w.observe()
+				w.shortPause([]time.Duration{time.Second, time.Minute}[w.rng.IntN(2)])
+				k.clusterScoped = !k.clusterScoped
+				b.api.Register(w.gadgetKind())
+				w.fill(b)
+				w.observe()
+				return nil
+			}},
 		{name: "no-bookmarks", hold: 20 * time.Minute, during: stayedCalm,
 			strike: func(*world, *site) func() { return nil },
 			begin: func(w *world, s *site) {
@@ -81,16 +83,18 @@ func kindFamilies() []*family {
 				}
 				s.put("no-bookmarks", compaction(s))
 			}},
-		{name: "unwatchable", concerns: []string{meters.gvk.Group}, bound: 2 * time.Minute, begin: func(w *world, s *site) {
-			if s == nil {
-				w.kinds = append(w.kinds, meters)
-			}
-		}},
-		{name: "bare", concerns: []string{samples.gvk.Group}, bound: 2 * time.Minute, begin: func(w *world, s *site) {
-			if s == nil {
-				w.kinds = append(w.kinds, samples)
-			}
-		}},
+		{name: "unwatchable", concerns: []string{meters.gvk.Group}, bound: 2 * time.Minute,
+			begin: func(w *world, s *site) {
+				if s == nil {
+					w.kinds = append(w.kinds, meters)
+				}
+			}},
+		{name: "bare", concerns: []string{samples.gvk.Group}, bound: 2 * time.Minute,
+			begin: func(w *world, s *site) {
+				if s == nil {
+					w.kinds = append(w.kinds, samples)
+				}
+			}},
 		{name: "odd-names", begin: func(w *world, s *site) {
 			if s == nil {
 				w.kinds = append(w.kinds, roles)

@@ -191,6 +191,7 @@ func TestHazardDiscoveryHoldsOtherCalls(t *testing.T) {
 		return server.RoundTrip(req)
 	}))
 	one := configMap("one")
+	key := client.ObjectKeyFromObject(one)
 	require.NoError(t, c.Create(t.Context(), one))
 	hangs.Store(true)
 
@@ -206,9 +207,9 @@ func TestHazardDiscoveryHoldsOtherCalls(t *testing.T) {
 	metadata := &metav1.PartialObjectMetadata{}
 	metadata.SetGroupVersionKind(widget.GroupVersionKind())
 	for name, call := range map[string]func(ctx context.Context) error{
-		"get":          func(ctx context.Context) error { return c.Get(ctx, client.ObjectKeyFromObject(widget), widget) },
-		"get typed":    func(ctx context.Context) error { return c.Get(ctx, client.ObjectKeyFromObject(typed), typed) },
-		"get metadata": func(ctx context.Context) error { return c.Get(ctx, client.ObjectKeyFromObject(widget), metadata) },
+		"get":          func(ctx context.Context) error { return c.Get(ctx, key, widget) },
+		"get typed":    func(ctx context.Context) error { return c.Get(ctx, key, typed) },
+		"get metadata": func(ctx context.Context) error { return c.Get(ctx, key, metadata) },
 		"list":         func(ctx context.Context) error { return c.List(ctx, widgets) },
 		"create":       func(ctx context.Context) error { return c.Create(ctx, widget.DeepCopy()) },
 		"update":       func(ctx context.Context) error { return c.Update(ctx, widget.DeepCopy()) },
@@ -229,12 +230,12 @@ func TestHazardDiscoveryHoldsOtherCalls(t *testing.T) {
 			go func() { ended <- call(ctx) }()
 			require.NoError(t, within(t, asked))
 			read := make(chan error, 1)
-			go func() { read <- c.Get(t.Context(), client.ObjectKeyFromObject(one), &corev1.ConfigMap{}) }()
+			go func() { read <- c.Get(t.Context(), key, &corev1.ConfigMap{}) }()
 			require.NoError(t, within(t, read))
 			cancel()
 			require.ErrorIs(t, within(t, ended), context.Canceled)
 			for len(asked) > 0 {
-				<-asked
+				require.NoError(t, <-asked)
 			}
 		})
 	}

@@ -157,7 +157,9 @@ func TestDeletionByOthersEndsAWrite(t *testing.T) {
 		},
 		"a Get found nothing": func(l *Log, _ *cache) { l.Of(pod, key("one")).Absent() },
 		"a list lacked it": func(l *Log, _ *cache) {
-			l.Of(pod, key("")).Listed("20", func(of client.ObjectKey, _ map[string]string) bool { return of == key("one") })
+			l.Of(pod, key("")).Listed("20", func(of client.ObjectKey, _ map[string]string) bool {
+				return of == key("one")
+			})
 		},
 		"it was deleted here, too": func(l *Log, _ *cache) { l.wrote(Write{Key: key("one"), Gone: "uid-1"}) },
 		"without an answer that names it": func(l *Log, _ *cache) {
