@@ -56,8 +56,10 @@ func kindFamilies() []*family {
 		{name: "rescoped", concerns: []string{"fluid.example.com"}, bound: 2 * time.Minute,
 			begin: func(w *world, s *site) {
 				if s == nil { // of this run alone, since it changes
-					w.kinds = append(w.kinds, &kind{gvk: schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1",
-						Kind: "Gadget"}, fluid: true})
+					w.kinds = append(w.kinds, &kind{
+						gvk:   schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1", Kind: "Gadget"},
+						fluid: true,
+					})
 				}
 			}, strike: func(w *world, s *site) func() {
 				k := w.kinds[slices.IndexFunc(w.kinds, func(k *kind) bool { return k.fluid })]
