@@ -30,7 +30,7 @@ import (
 //
 // The event does not come again if a read in the function fails. Read with
 // [clustercache.CacheOnly] and a [clustercache.MaxStaleness], so that the cache
-// answers while the cluster is not connected, as [EnqueueFromMapFunc] does.
+// answers while the cluster is not connected, as [PerClusterHandler] does.
 type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
 
 // TypedObjectSource is what [ObjectSource] returns.

@@ -314,7 +314,8 @@ var elsewhere = map[string]string{
 
 	"controller.PerCluster":           handsOn,
 	"controller.Builder.Complete":     handsOn,
-	"controller.EnqueueFromMapFunc":   handsOn,
+	"controller.PerClusterHandler":    handsOn,
+	"controller.Selecting":            "the options are those of a clustercache.Selection",
 	"controller.mappingClient.List":   handsOn,
 	"multicluster.Provider.Get":       "the clusters are those of multicluster.Clusters.Cluster",
 	"clustercachetest.Cluster.Client": "the administrator's own client, of controller-runtime",
