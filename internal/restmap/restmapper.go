@@ -103,18 +103,27 @@ func (m Mapping) rest() *meta.RESTMapping {
 }
 
 // cachedMapper is a restMapper that maps kinds without I/O.
-type cachedMapper struct{ restMapper }
+type cachedMapper struct {
+	restMapper
+
+	given map[schema.GroupVersionKind]Mapping
+}
 
 // CachedRESTMapper returns a meta.RESTMapper whose RESTMapping does no I/O: it
-// returns a *NotCachedError for a kind that is not known yet. The client of
-// controller-runtime calls it while it holds a lock that all calls need, and
-// without their contexts.
-func (m *Mapper) CachedRESTMapper() meta.RESTMapper { return cachedMapper{restMapper{m}} }
+// returns a *NotCachedError for a kind that is neither known yet nor given. The
+// client of controller-runtime calls it while it holds a lock that all calls
+// need, and without their contexts.
+func (m *Mapper) CachedRESTMapper(given map[schema.GroupVersionKind]Mapping) meta.RESTMapper {
+	return cachedMapper{restMapper{m}, given}
+}
 
 // RESTMapping implements meta.RESTMapper.
 func (c cachedMapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
 	gvk := gk.WithVersion(cmp.Or(versions...))
 	mapping, ok := c.m.Cached(gvk)
+	if !ok {
+		mapping, ok = c.given[gvk]
+	}
 	if !ok {
 		return nil, &NotCachedError{GVK: gvk}
 	}

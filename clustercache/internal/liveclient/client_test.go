@@ -251,3 +251,32 @@ func within(t *testing.T, ended chan error) error {
 		return nil
 	}
 }
+
+// TestCallsAboutKindsOfKubernetesNeedNoDiscovery while it fails: how they are
+// served is presumed, for each call anew.
+func TestCallsAboutKindsOfKubernetesNeedNoDiscovery(t *testing.T) {
+	server := fakeapi.New(fakeapi.Options{}).Transport()
+	c, _ := newClient(t, roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Path == "/api" || req.URL.Path == "/apis" {
+			return &http.Response{
+				StatusCode: http.StatusTooManyRequests,
+				Header:     http.Header{"Content-Type": {"text/plain"}},
+				Body:       http.NoBody,
+				Request:    req,
+			}, nil
+		}
+		return server.RoundTrip(req)
+	}))
+	for range 3 {
+		require.NoError(t, c.Create(t.Context(), configMap("one")))
+		metadata := &metav1.PartialObjectMetadata{}
+		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap("one")), metadata))
+		require.NoError(t, c.List(t.Context(), &corev1.ConfigMapList{}))
+		require.NoError(t, c.Delete(t.Context(), configMap("one")))
+	}
+	widgets := &unstructured.UnstructuredList{}
+	widgets.SetAPIVersion("example.com/v1")
+	widgets.SetKind("WidgetList")
+	require.Error(t, c.List(t.Context(), widgets))
+}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -91,6 +92,18 @@ func (f *Factory) current() (client.Client, error) {
 	if f.inner != nil && f.asOf == changes {
 		return f.inner, nil
 	}
+	inner, err := f.with(nil)
+	if err != nil {
+		return nil, err
+	}
+	f.inner, f.asOf = inner, changes
+
+	return inner, nil
+}
+
+// with returns a client that knows, besides the kinds that discovery has, how
+// some others are served.
+func (f *Factory) with(given map[schema.GroupVersionKind]restmap.Mapping) (client.Client, error) {
 	// The transport has the cluster's one rate limit; client-go's limiter,
 	// which is one for each kind, would not limit the cluster. Warnings are
 	// unbounded text from the server.
@@ -101,20 +114,14 @@ func (f *Factory) current() (client.Client, error) {
 		WarningHandlerWithContext: rest.NoWarnings{},
 	}
 	answers := &answers{next: &route{unary: f.config.Unary, stream: f.config.Stream}}
-	inner, err := client.New(config, client.Options{
+	return client.New(config, client.Options{
 		HTTPClient: &http.Client{
 			Transport:     NewDeadline(answers, f.config.Timeout),
 			CheckRedirect: f.config.CheckRedirect,
 		},
 		Scheme: f.config.Scheme,
-		Mapper: f.config.Mapper.CachedRESTMapper(),
+		Mapper: f.config.Mapper.CachedRESTMapper(given),
 	})
-	if err != nil {
-		return nil, err
-	}
-	f.inner, f.asOf = inner, changes
-
-	return inner, nil
 }
 
 // askAgain refreshes discovery after an answer that suggests that the kind is

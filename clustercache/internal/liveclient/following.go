@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
@@ -30,21 +31,28 @@ func (f *Factory) follow(ctx context.Context, call func(context.Context, client.
 
 // discovered makes a call, once the kinds that it is about are known. The
 // discovery is this call's own, which it waits for no longer than ctx lasts,
-// and no other call waits for it.
+// and no other call waits for it. What is presumed is for this call alone.
 func (f *Factory) discovered(ctx context.Context, call func(context.Context, client.Client) error) error {
+	inner, err := f.current()
+	if err != nil {
+		return err
+	}
+	err = call(ctx, inner)
+	given := map[schema.GroupVersionKind]restmap.Mapping{}
 	for {
-		inner, err := f.current()
-		if err != nil {
-			return err
-		}
-		err = call(ctx, inner)
 		unknown, ok := errors.AsType[*restmap.NotCachedError](err)
 		if !ok {
 			return err
 		}
-		if _, err := f.config.Mapper.ResourceFor(ctx, unknown.GVK); err != nil {
+		mapping, failed := f.config.Mapper.ResourceFor(ctx, unknown.GVK)
+		if failed != nil {
+			return failed
+		}
+		given[unknown.GVK] = mapping
+		if inner, err = f.with(given); err != nil {
 			return err
 		}
+		err = call(ctx, inner)
 	}
 }
 
