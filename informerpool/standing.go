@@ -17,6 +17,12 @@ import (
 // may carry nothing for hours.
 const settling = 5 * time.Second
 
+// granting is the same for the first stream after a refusal: until it has shown
+// something, or was silent for that long, the refusal stands. A stream that
+// begins with a 410 has not brought the store up to date, and live reads may
+// have shown a newer state.
+const granting = 250 * time.Millisecond
+
 // trial is a stream that was accepted and has not proved itself yet: it has
 // carried nothing new, and is younger than settling. If every accepted stream
 // counted, a server or proxy that ends them all at once would keep an informer

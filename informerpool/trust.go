@@ -188,8 +188,15 @@ func (i *informer) accepted(rv string) {
 	i.mu.Lock()
 	i.mu.vague = i.mu.vague || ordering.Versionless(rv)
 	t := &trial{before: i.mu.standing, accepted: time.Now()}
-	if i.mu.misled {
-		t.settle = time.AfterFunc(settling, func() { i.settled(t) })
+	lasts := time.Duration(0) // for it to count
+	switch {
+	case i.mu.misled:
+		lasts = settling
+	case i.mu.verdict.stands() != nil:
+		lasts = granting
+	}
+	if lasts > 0 {
+		t.settle = time.AfterFunc(lasts, func() { i.settled(t) })
 		i.mu.trial = t
 		i.mu.Unlock()
 		return
