@@ -157,6 +157,7 @@ func TestHazardObjectThatAClientWroteComesAndGoes(t *testing.T) {
 		require.NoError(t, cached.Create(t.Context(), ends))
 		synctest.Wait()
 		close(free)
+		synctest.Wait() // or its two changes are merged, too
 		require.NoError(t, cached.Delete(t.Context(), fleettest.ColoredConfigMap("ends", "")))
 		require.NoError(t, cached.Patch(t.Context(), fleettest.ColoredConfigMap("ends", ""),
 			client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
