@@ -21,7 +21,7 @@ const settling = 5 * time.Second
 // something, or was silent for that long, the refusal stands. A stream that
 // begins with a 410 has not brought the store up to date, and live reads may
 // have shown a newer state.
-const granting = 250 * time.Millisecond
+const granting = 100 * time.Millisecond
 
 // trial is a stream that was accepted and has not proved itself yet: it has
 // carried nothing new, and is younger than settling. If every accepted stream

@@ -49,7 +49,7 @@ func TestRevokedRightIsNoticed(t *testing.T) {
 
 			pooltest.After(10 * time.Second)
 			s.Heal()
-			pooltest.After(time.Second)
+			pooltest.After(time.Second + 100*time.Millisecond) // the next attempt, and silence after it
 			require.NoError(t, l.Trust(0))
 		}
 	})
