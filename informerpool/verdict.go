@@ -16,7 +16,8 @@ import apierrors "k8s.io/apimachinery/pkg/api/errors"
 //	unauthorized     refused            unauthorized  unauthorized
 //	refused          refused            refused       refused
 //
-// An accepted list or watch alone lifts it, so its zero value replaces it then.
+// An accepted list or watch alone lifts it, so its zero value replaces it then;
+// a watch once it has shown something, or was silent for a moment (granting).
 // Neither does a live read, which needs another right, nor new access, which
 // leads to a new attempt.
 type verdict struct {

@@ -316,8 +316,8 @@ func noted(to *additions) handler.TypedEventHandler[client.Object, fleetcontroll
 }
 
 // TestHandlerIsToldWhatHappensToAClusterItself: what is concluded from an
-// absence is marked, what changed before it was deleted is told as well, and a
-// cluster that is removed has no objects any more.
+// absence is marked, a change right before a deletion is delivered as well, and
+// a cluster that is removed has no objects any more.
 func TestHandlerIsToldWhatHappensToAClusterItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})

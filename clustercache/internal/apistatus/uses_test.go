@@ -33,7 +33,7 @@ const (
 
 // uses are the functions that ask whether an error is NotFound, Conflict, Gone
 // and the like. Such an answer may come from a gateway, or be about a path, a
-// namespace or another object: whoever concludes from it that an object is
+// namespace or another object: code that concludes from it that an object is
 // absent asks this package.
 var uses = map[string]string{
 	"clustercache.OwnerExists":                   itself,
