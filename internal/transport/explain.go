@@ -46,13 +46,16 @@ var lostTexts = []string{
 	"net/http: HTTP/1.x transport connection broken",
 	"connection reset by peer",
 	"use of closed network connection",
+	h2.ErrUnprocessed.Error(), // several connections in turn: it is retried before
 }
 
-// brokenTexts are the fixed prefixes of errors about malformed responses.
+// brokenTexts are the fixed prefixes of errors about malformed responses and
+// requests that are too large.
 var brokenTexts = []string{
 	"malformed response from server",
 	"malformed chunked encoding",
 	"http2: response header list larger than advertised limit",
+	h2.ErrHeaderTooLarge.Error(),
 	"net/http: server response headers exceeded",
 	"net/http: server replied with more than declared Content-Length",
 	"gzip: invalid header",

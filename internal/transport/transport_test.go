@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
@@ -293,10 +294,25 @@ func TestCloseEndsEverything(t *testing.T) {
 	require.Zero(t, generations(s))
 }
 
-// TestErrorSaysThatTheServerAllowsNoStreams: it begins with the text that
-// client-go recognizes as worth a retry.
-func TestErrorSaysThatTheServerAllowsNoStreams(t *testing.T) {
-	err := fmt.Errorf("%w: %w", h2.ErrConnectionLost, h2.ErrNoStreams)
-	require.Equal(t, Unreachable, Classify(err))
-	require.EqualError(t, redact(err), "http2: client connection lost: the server allows no streams")
+// TestErrorsOfTheOwnHTTP2AreNamed: those that say that a connection broke begin
+// with the text that client-go recognizes as worth a retry.
+func TestErrorsOfTheOwnHTTP2AreNamed(t *testing.T) {
+	away := &h2.GoAwayError{LastStreamID: 3, Code: http2.ErrCodeNo}
+	for _, test := range []struct {
+		err   error
+		class Class
+		text  string
+	}{
+		{fmt.Errorf("%w: %w", h2.ErrConnectionLost, h2.ErrNoStreams), Unreachable,
+			"http2: client connection lost: the server allows no streams"},
+		{fmt.Errorf("%w: %w", away, h2.ErrConnectionLost), Unreachable, "http2: client connection lost"},
+		{fmt.Errorf("%w: %w", h2.ErrUnprocessed, away), Unreachable, "h2: the server did not process the request"},
+		{fmt.Errorf("%w: %w", h2.ErrUnprocessed, h2.ErrConnectionLost), Unreachable, "http2: client connection lost"},
+		{&h2.StreamError{StreamID: 5, Code: http2.ErrCodeRefusedStream}, Unreachable,
+			"stream error: stream ID 5; REFUSED_STREAM"},
+		{fmt.Errorf("%w: the server accepts 10 bytes", h2.ErrHeaderTooLarge), Unknown, "h2: headers too large"},
+	} {
+		require.Equal(t, test.class, Classify(test.err), "%v", test.err)
+		require.EqualError(t, redact(test.err), test.text)
+	}
 }

@@ -262,7 +262,11 @@ func TestChangesThatAreUndoneAreMerged(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); tn.Run(ctx) }()
 		synctest.Wait()
-		n := s.Slot(east)
+		s.StandBy(west) // a slot that is not warm would be so first, in an event of its own
+		time.Sleep(2 * time.Second)
+		s.StandBy(east)
+		time.Sleep(2 * time.Second)
+		m, n := s.Slot(west), s.Slot(east)
 		s.Gain(west)
 		synctest.Wait()
 		s.Gain(east)
@@ -276,7 +280,7 @@ func TestChangesThatAreUndoneAreMerged(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		cancel()
 		<-ended
-		require.Equal(t, []map[int]bool{{s.Slot(west): true}, {n: false}, {n: true}, {n: true}}, all)
+		require.Equal(t, []map[int]bool{{m: false}, {n: false}, {m: true}, {n: false}, {n: true}, {n: true}}, all)
 	})
 }
 
