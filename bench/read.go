@@ -90,7 +90,9 @@ func nanoseconds(do func(int) error, n int) float64 {
 const (
 	intoUnstructured = "into unstructured"
 	intoTypedHot     = "into typed, hot"
+	intoTypedShared  = "into typed, shared"
 	intoTyped        = "into typed, decoded"
+	intoTypedInTurn  = "into typed, in turn over four times what the decoded cache holds"
 	intoMetadata     = "into metadata"
 	getOnly          = "Get without decoding"
 	nameInHandler    = "name in a handler"
@@ -116,7 +118,10 @@ func (c comparison) name() string { return c.ours + " / " + c.peer }
 var comparisons = []comparison{
 	{intoUnstructured, peerUnstructured, atMost(1)},
 	{intoTypedHot, peerTyped, atMost(1.1)},
+	{intoTypedShared, peerTyped, atMost(0.15)},
 	{intoTyped, peerTyped, atMost(5)},
+	{intoTypedInTurn, peerTyped, nil},
+	{intoTypedInTurn, intoTyped, atMost(1.05)},
 	{intoMetadata, peerUnstructured, atMost(0.2)},
 	{intoMetadata, peerMetadata, nil},
 	{nameInHandler, peerUnstructured, atMost(0.2)},
@@ -126,9 +131,13 @@ var comparisons = []comparison{
 	{getOnly, peerUnstructured, nil},
 }
 
+// decodedPod is what a decoded pod takes, in bytes.
+const decodedPod = 16 << 10
+
 // bookshelf holds the same pods in every cache.
 type bookshelf struct {
-	hot, cold *informerpool.Lease
+	hot, cold *fleet // with a cache of decoded objects, and without
+	full      *fleet // with one that holds a quarter of the pods
 	peer      cache.Cache
 	keys      []client.ObjectKey
 	packed    []*informerpool.Object
@@ -142,18 +151,18 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 	}
 	b := &bookshelf{}
 	ns := objects.NamespaceOf(0)
-	for _, l := range []struct {
-		lease **informerpool.Lease
-		bytes int64
-	}{{&b.hot, 0}, {&b.cold, -1}} {
-		f, err := newFleet(c, config.Host, l.bytes)
+	open := func(decodedBytes int64) (*fleet, error) {
+		f, err := newFleet(c, config.Host, decodedBytes)
 		if err != nil {
 			return nil, err
 		}
-		if err := f.watch(ctx, pods, ns); err != nil {
-			return nil, err
-		}
-		*l.lease = f.leases[0]
+		return f, f.watch(ctx, pods, ns)
+	}
+	if b.hot, err = open(0); err != nil {
+		return nil, err
+	}
+	if b.cold, err = open(-1); err != nil {
+		return nil, err
 	}
 
 	r := &runtimeCaches{config: config, client: c, form: asUnstructured}
@@ -174,7 +183,7 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 
 	for i := range list.Items {
 		u := &list.Items[i]
-		o, err := b.hot.Get(u.GetNamespace(), u.GetName())
+		o, err := b.hot.leases[0].Get(u.GetNamespace(), u.GetName())
 		if err != nil {
 			return nil, err
 		}
@@ -184,14 +193,15 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 	if len(b.keys) == 0 {
 		return nil, fmt.Errorf("namespace %s has no pods", ns)
 	}
-	return b, nil
+	b.full, err = open(int64(len(b.keys)) * decodedPod / 4)
+	return b, err
 }
 
 // readings returns the ways to read object i, by name.
 func (b *bookshelf) readings() map[string]func(i int) error {
 	ctx := context.Background()
-	from := func(l *informerpool.Lease, dst func() runtime.Object) func(int) error {
-		return func(i int) error { return l.GetInto(b.keys[i].Namespace, b.keys[i].Name, dst()) }
+	from := func(f *fleet, dst func() runtime.Object) func(int) error {
+		return func(i int) error { return f.leases[0].GetInto(b.keys[i].Namespace, b.keys[i].Name, dst()) }
 	}
 	peer := func(f form) func(int) error {
 		return func(i int) error { return b.peer.Get(ctx, b.keys[i], f(pods)) }
@@ -203,9 +213,17 @@ func (b *bookshelf) readings() map[string]func(i int) error {
 		intoUnstructured: from(b.hot, func() runtime.Object { return &unstructured.Unstructured{} }),
 		intoTypedHot:     from(b.hot, func() runtime.Object { return &corev1.Pod{} }),
 		intoTyped:        from(b.cold, func() runtime.Object { return &corev1.Pod{} }),
-		intoMetadata:     from(b.hot, func() runtime.Object { return &metav1.PartialObjectMetadata{} }),
+		intoTypedInTurn:  from(b.full, func() runtime.Object { return &corev1.Pod{} }),
+		intoTypedShared: func(i int) error {
+			o, err := b.hot.leases[0].Get(b.keys[i].Namespace, b.keys[i].Name)
+			if err != nil {
+				return err
+			}
+			return b.hot.pool.DecodeShared(o, &corev1.Pod{})
+		},
+		intoMetadata: from(b.hot, func() runtime.Object { return &metav1.PartialObjectMetadata{} }),
 		getOnly: func(i int) error {
-			_, err := b.hot.Get(b.keys[i].Namespace, b.keys[i].Name)
+			_, err := b.hot.leases[0].Get(b.keys[i].Namespace, b.keys[i].Name)
 			return err
 		},
 		nameInHandler:    func(i int) error { return note(b.packed[i].GetName()) },

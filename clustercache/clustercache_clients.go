@@ -246,7 +246,8 @@ func (cc *ClusterCache) IsNamespaced(cluster client.ObjectKey, gvk schema.GroupV
 // Reader returns a reader of a cluster. It never fails and does no I/O; its
 // reads return the errors, as a [*ClusterError], or as the API server reported
 // them. The reader can be kept for as long as the ClusterCache. Objects that
-// are read belong to the caller, and name their kind. [ReadMode] selects where
+// are read belong to the caller, unless the option client.UnsafeDisableDeepCopy
+// says that they are not changed, and name their kind. [ReadMode] selects where
 // they come from. Read with [ForApply] if an apply configuration is extracted
 // from the object.
 func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -52,7 +53,7 @@ func (c *cluster) listCached(
 	if err != nil {
 		return err
 	}
-	return c.fill(list, found)
+	return c.fill(list, found, o.share)
 }
 
 // selectCached selects the objects of a list from the cache.
@@ -133,7 +134,7 @@ func (r *reader) Decode(o *informerpool.Object, dst client.Object) error {
 
 // listOptions separates the options of reads from those of lists.
 func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.ListOptions, error) {
-	o, lo := readOptions{mode: r.mode}, client.ListOptions{}
+	o, lo := readOptions{mode: r.mode, share: r.cc.options.UnsafeDisableDeepCopy}, client.ListOptions{}
 	for _, opt := range opts {
 		if own, ok := opt.(readOption); ok {
 			own.applyToRead(&o)
@@ -141,6 +142,7 @@ func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.List
 			opt.ApplyToList(&lo)
 		}
 	}
+	o.share = ptr.Deref(lo.UnsafeDisableDeepCopy, o.share)
 	return o, lo, listopts.Resolve(&lo)
 }
 
@@ -342,22 +344,22 @@ func fieldSelects(r fields.Requirement, values []string) bool {
 }
 
 // fill decodes objects into a list of any form.
-func (c *cluster) fill(list client.ObjectList, found selected) error {
+func (c *cluster) fill(list client.ObjectList, found selected, share bool) error {
 	var err error
 	objects := found.objects
 	switch l := list.(type) {
 	case *unstructured.UnstructuredList:
 		l.Items = make([]unstructured.Unstructured, len(objects))
 		for i, o := range objects {
-			err = errors.Join(err, c.cc.pool.Decode(o, &l.Items[i]))
+			err = errors.Join(err, c.decode(o, &l.Items[i], share))
 		}
 	case *metav1.PartialObjectMetadataList:
 		l.Items = make([]metav1.PartialObjectMetadata, len(objects))
 		for i, o := range objects {
-			err = errors.Join(err, c.cc.pool.Decode(o, &l.Items[i]))
+			err = errors.Join(err, c.decode(o, &l.Items[i], share))
 		}
 	default:
-		err = c.fillTyped(list, objects)
+		err = c.fillTyped(list, objects, share)
 	}
 
 	if err != nil {
@@ -372,7 +374,7 @@ func (c *cluster) fill(list client.ObjectList, found selected) error {
 
 // fillTyped decodes into the elements of the Items slice, which are structs or
 // pointers to structs.
-func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Object) error {
+func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Object, share bool) error {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
 		return err
@@ -391,7 +393,7 @@ func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Obje
 		if !ok {
 			return fmt.Errorf("%T has items that are no objects", list)
 		}
-		if err := c.cc.pool.Decode(o, dst); err != nil {
+		if err := c.decode(o, dst, share); err != nil {
 			return err
 		}
 	}

@@ -79,6 +79,14 @@ type Options struct {
 	// ReadMode is the mode of reads that do not specify one. Defaults to
 	// [PreferCache].
 	ReadMode ReadMode
+	// UnsafeDisableDeepCopy has readers share the objects that they read from
+	// the cache, instead of copying them: whatever reads must not change them,
+	// and has to make a copy first (DeepCopy). It is the default of the read
+	// option of the same name, client.UnsafeDisableDeepCopy, and means what
+	// controller-runtime's cache.Options call DefaultUnsafeDisableDeepCopy. A
+	// shared read of an object that was read before takes a fraction of the time.
+	// KUBE_CACHE_MUTATION_DETECTOR=true finds, in tests, who changes one.
+	UnsafeDisableDeepCopy bool
 	// ReadYourWrites makes reads by a [ClusterCache.Client] show what the
 	// clients of this ClusterCache wrote before. A read that the cache would
 	// answer with an older state waits for the cache, until the last of those

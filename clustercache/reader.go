@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -56,12 +57,7 @@ var (
 
 // Get implements client.Reader.
 func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	o := readOptions{mode: r.mode}
-	for _, opt := range opts {
-		if own, ok := opt.(readOption); ok {
-			own.applyToRead(&o)
-		}
-	}
+	o := r.getOptions(opts)
 	gvk, err := apiutil.GVKForObject(obj, r.cc.options.Scheme)
 	switch {
 	case err != nil && isNil(obj):
@@ -94,6 +90,21 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	}
 
 	return r.fail(gvk, "get", err)
+}
+
+// getOptions returns the options of a Get.
+func (r *reader) getOptions(opts []client.GetOption) readOptions {
+	o := readOptions{mode: r.mode, share: r.cc.options.UnsafeDisableDeepCopy}
+	for _, opt := range opts {
+		if own, ok := opt.(readOption); ok {
+			own.applyToRead(&o)
+			continue
+		}
+		var other client.GetOptions
+		opt.ApplyToGet(&other)
+		o.share = ptr.Deref(other.UnsafeDisableDeepCopy, o.share)
+	}
+	return o
 }
 
 // List implements client.Reader. Cached lists are in no order, and select by
@@ -366,11 +377,20 @@ func (c *cluster) getCached(
 		object, err := c.lookUp(o, gvk, key)
 		switch {
 		case err == nil:
-			return c.cc.pool.Decode(object, obj)
+			return c.decode(object, obj, o.share)
 		case !errors.Is(err, watchset.ErrAgain):
 			return err
 		}
 	}
+}
+
+// decode decodes an object for a caller that owns it, or that does not change
+// it.
+func (c *cluster) decode(o *informerpool.Object, dst runtime.Object, share bool) error {
+	if share {
+		return c.cc.pool.DecodeShared(o, dst)
+	}
+	return c.cc.pool.Decode(o, dst)
 }
 
 // lookUp finds one object in the cache.

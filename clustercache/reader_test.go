@@ -5,6 +5,8 @@ package clustercache_test
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -160,6 +163,71 @@ func TestListsInEveryForm(t *testing.T) {
 		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
 			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}))
 	})
+}
+
+// TestObjectsAreSharedWithThoseThatAsk: in every form, by the read or by the
+// cache's default. All other reads own what they get, from the same cache.
+func TestObjectsAreSharedWithThoseThatAsk(t *testing.T) {
+	forms := map[string]func() (client.Object, client.ObjectList){
+		"typed": func() (client.Object, client.ObjectList) { return &corev1.ConfigMap{}, &corev1.ConfigMapList{} },
+		"metadata": func() (client.Object, client.ObjectList) {
+			list := &metav1.PartialObjectMetadataList{}
+			list.SetGroupVersionKind(fleettest.ConfigMap)
+			return clustercache.Kind(fleettest.ConfigMap), list
+		},
+		"unstructured": func() (client.Object, client.ObjectList) {
+			list := fleettest.ListOf(fleettest.ConfigMap)
+			object := &unstructured.Unstructured{}
+			object.SetGroupVersionKind(fleettest.ConfigMap)
+			return object, list
+		},
+	}
+	for name, form := range forms {
+		for _, always := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, default %v", name, always), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cc, api, _ := fleettest.OneCluster(t, func(o *clustercache.Options) {
+						o.UnsafeDisableDeepCopy = always
+					})
+					fleettest.Synced(t, cc, api)
+					r := cc.Reader(fleettest.Key("a"))
+					read := func(opts ...client.GetOption) uintptr {
+						object, _ := form()
+						key := client.ObjectKey{Namespace: "default", Name: "one"}
+						require.NoError(t, r.Get(t.Context(), key, object, append(opts, clustercache.CacheOnly)...))
+						return labelsOf(object)
+					}
+					list := func(opts ...client.ListOption) uintptr {
+						_, list := form()
+						require.NoError(t, r.List(t.Context(), list, append(opts, clustercache.CacheOnly,
+							client.MatchingLabels{"app": "x"})...))
+						objects, err := meta.ExtractList(list)
+						require.NoError(t, err)
+						require.Len(t, objects, 1)
+						return labelsOf(objects[0].(client.Object))
+					}
+					for range 3 {
+						read(client.UnsafeDisableDeepCopy)
+					}
+					shared := read(client.UnsafeDisableDeepCopy)
+					require.Equal(t, shared, list(client.UnsafeDisableDeepCopy))
+					require.Equal(t, always, shared == read())
+					require.Equal(t, always, shared == list())
+					require.NotEqual(t, shared, read(client.UnsafeDisableDeepCopyOption(false)))
+					require.NotEqual(t, shared, list(client.UnsafeDisableDeepCopyOption(false)))
+					require.Equal(t, shared, read(&client.GetOptions{UnsafeDisableDeepCopy: new(true)}))
+				})
+			})
+		}
+	}
+}
+
+// labelsOf returns where the labels of an object are.
+func labelsOf(o client.Object) uintptr {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return reflect.ValueOf(u.Object["metadata"]).Pointer()
+	}
+	return reflect.ValueOf(o.GetLabels()).Pointer()
 }
 
 func TestAutoWatchedInformerEndsWhenIdle(t *testing.T) {

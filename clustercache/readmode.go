@@ -82,6 +82,7 @@ type readOptions struct {
 	origin  *Origin
 
 	forApply bool
+	share    bool            // the objects are not changed
 	written  *writes.Pending // what has to be shown; nil: nothing
 }
 

@@ -28,7 +28,7 @@ const (
 	DefaultAuditInterval   = 6 * time.Hour
 	DefaultMaxObjects      = 1_000_000
 	DefaultMaxClusterBytes = 2 << 30
-	DefaultDecodedBytes    = 8 << 20
+	DefaultDecodedBytes    = 32 << 20
 
 	DefaultPermissionInterval = 3 * time.Minute
 )
@@ -143,8 +143,9 @@ type Options struct {
 	// SeenBytes does not count. Defaults to 2 GiB, which is more than a million
 	// Pods; negative means no limit.
 	MaxClusterBytes int64
-	// DecodedBytes bounds the pool's cache of decoded typed objects, which
-	// serves repeated reads. Zero means 8 MiB; negative means no cache.
+	// DecodedBytes bounds the pool's cache of decoded objects, which serves
+	// repeated reads of all clusters: those of typed objects, and of any form
+	// with DecodeShared. Zero means 32 MiB; negative means no cache.
 	DecodedBytes int64
 	// DropManagedFields leaves metadata.managedFields out of the cache, which
 	// saves about an eighth of the memory. Never extract an apply configuration

@@ -160,3 +160,12 @@ func (q *Query) selects(o *Object, narrow selector.Selector) bool {
 // owns the result. Typed objects that are read repeatedly come from a cache of
 // decoded objects. Decode does no I/O.
 func (p *Pool) Decode(o *Object, dst runtime.Object) error { return p.decoded.Decode(o, dst) }
+
+// DecodeShared is Decode for a caller that changes nothing: dst may share maps,
+// slices and pointers with the cache of decoded objects and with other readers.
+// An object that is read repeatedly, in any form, is not even copied then.
+//
+// If the environment variable KUBE_CACHE_MUTATION_DETECTOR is true, as client-go
+// reads it, each read of a cached object looks whether a reader has changed it,
+// and panics if so. Set it in tests: it takes as long as decoding.
+func (p *Pool) DecodeShared(o *Object, dst runtime.Object) error { return p.decoded.Share(o, dst) }

@@ -64,9 +64,8 @@
 //     minutes; Options.OnlyWatched keeps reads from starting any.
 //   - There are no periodic resyncs unless Options.SyncPeriod or the handler
 //     requests them.
-//   - Objects passed to handlers belong to the handler, and those that are read
-//     to the reader: client.UnsafeDisableDeepCopy has no effect. Typed objects
-//     contain their kind in both cases.
+//   - Objects passed to handlers belong to the handler. Objects contain their
+//     kind, typed ones, too.
 //   - Lists can select by any field selector of indexed fields and of
 //     metadata.name and metadata.namespace, and have a resourceVersion. A list
 //     has a continue token only if Limit left something out; if the cache

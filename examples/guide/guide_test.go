@@ -190,6 +190,27 @@ func TestCachedReadOutlivesTheConnection(t *testing.T) {
 	})
 }
 
+func TestReadyNodesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "true")
+		node := func(name string, ready corev1.ConditionStatus) client.Object {
+			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}},
+			}}
+		}
+		fleet, east := start(t, node("a", corev1.ConditionTrue), node("b", corev1.ConditionFalse))
+		watch, err := fleet.ClusterCache().Watch(t.Context(), east.Key(), &corev1.Node{})
+		require.NoError(t, err)
+		defer watch.Release()
+		fleet.WaitSynced()
+		for range 4 {
+			ready, err := guide.Ready(t.Context(), fleet.ClusterCache(), east.Key())
+			require.NoError(t, err)
+			require.Equal(t, 1, ready)
+		}
+	})
+}
+
 // TestPodsAreSelectedByImage: whether the API server answers or the cache does.
 func TestPodsAreSelectedByImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,6 +32,20 @@ func EvenIfDown(
 	return len(list.Items), time.Since(from.LastSeen), nil
 }
 
+// Ready counts the ready Nodes, without copying what it reads.
+func Ready(ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey) (ready int, err error) {
+	nodes := &corev1.NodeList{}
+	err = cc.Reader(cluster).List(ctx, nodes, client.UnsafeDisableDeepCopy)
+	for _, node := range nodes.Items {
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+				ready++
+			}
+		}
+	}
+	return ready, err
+}
+
 // CountPods counts the Pods of the production clusters by their app. The text
 // says for which part of the clusters the result stands.
 func CountPods(ctx context.Context, cc *clustercache.ClusterCache) (map[string]int, string) {

@@ -132,7 +132,7 @@ func Silent(r resolver.Resolver) clustercache.Options {
 
 // OneCluster is the usual set-up of a bubble: a connected cluster with two
 // objects.
-func OneCluster(t *testing.T) (*clustercache.ClusterCache, *API, *Directory) {
+func OneCluster(t *testing.T, set ...func(*clustercache.Options)) (*clustercache.ClusterCache, *API, *Directory) {
 	t.Helper()
 	api := NewAPI(t, "uid-a")
 	api.Put("one", "1", map[string]any{"app": "x"})
@@ -142,6 +142,9 @@ func OneCluster(t *testing.T) (*clustercache.ClusterCache, *API, *Directory) {
 	o := Silent(d)
 	o.Indexes = []clustercache.Index{{GVK: ConfigMap, Field: "app",
 		Values: func(o client.Object) []string { return []string{o.GetLabels()["app"]} }}}
+	for _, set := range set {
+		set(&o)
+	}
 	cc := Start(t, o)
 	require.NoError(t, cc.Engage(Key("a")))
 	synctest.Wait()

@@ -1,59 +1,63 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decoded caches typed objects that are read repeatedly.
+// Package decoded caches the decoded forms of objects that are read repeatedly.
 package decoded
 
 import (
+	"container/list"
+	"fmt"
+	"os"
 	"reflect"
 	"runtime"
+	"strconv"
 	"sync"
 	"weak"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/lru"
 
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-const (
-	// maxDecoded and maxGhosts bound the number of entries, which is all that
-	// the lru library bounds.
-	maxDecoded = 1 << 16
-	maxGhosts  = 1 << 12
-	// decodedFactor is the minimum memory that a typed object is assumed to
-	// take, relative to its JSON: the real factor is 2.1 for a Pod and 2.8 for
-	// a Deployment.
-	decodedFactor = 3
-	// decodedBytes is the memory of a cache entry besides its object.
-	decodedBytes = 512
-)
+// entryBytes is the memory of a cache entry besides its object.
+const entryBytes = 512
 
-// Cache holds typed objects that were read more than once: copying an
-// object takes a quarter of the time of decoding it. An object enters the cache
-// on its second read, so that a pass over all objects neither fills the cache
-// nor pays for it.
+// Cache holds decoded objects that are read more than once. A read copies such
+// an object, which takes a quarter of the time of decoding it, or shares it.
+//
+// An object enters the cache on its second read, so that a pass over all
+// objects neither fills the cache nor pays for it. A full cache takes it only
+// if it is read more often than the entry that was not read for the longest
+// time: objects that are read in turn, and have no room together, do not push
+// one another out.
 //
 // The cache keeps no packed object alive, and a decoded object only as long as
 // the packed object it was made of: it is dropped when the informer replaces
 // that object or ends.
 type Cache struct {
-	limit  int64
-	ghosts *lru.Cache // keys read once
+	limit int64
+	// detect has each read of a cached object compare it with a fresh one.
+	detect bool
 
 	mu    sync.Mutex // protects the fields below
+	reads frequencies
 	bytes int64
-	hot   *lru.Cache
+	hot   map[key]*list.Element // of *entry
+	order *list.List            // the one that was read last comes first
 }
 
+// key identifies a decoded form of an object that is in memory.
 type key struct {
-	object weak.Pointer[packed.Object]
-	form   reflect.Type
+	hash uint64
+	form reflect.Type
 }
 
 type entry struct {
+	key     key
+	made    weak.Pointer[packed.Object] // what it was decoded from
 	object  kruntime.Object
 	size    int64
 	cleanup runtime.Cleanup // of the entry, when the packed object is gone
@@ -63,73 +67,48 @@ type entry struct {
 func New(limit int64) *Cache {
 	c := &Cache{limit: limit}
 	if limit > 0 {
-		c.ghosts = lru.New(maxGhosts)
-		c.hot = lru.NewWithEvictionFunc(maxDecoded, func(_ lru.Key, value any) {
-			v := value.(entry)
-			c.bytes -= v.size
-			v.cleanup.Stop() // objects that come and go must not accumulate them
-		})
+		c.detect, _ = strconv.ParseBool(os.Getenv("KUBE_CACHE_MUTATION_DETECTOR"))
+		c.hot, c.order = map[key]*list.Element{}, list.New()
 	}
-
 	return c
 }
 
-func (c *Cache) get(k key) (kruntime.Object, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	v, ok := c.hot.Get(k)
-	if !ok {
-		return nil, false
-	}
-	return v.(entry).object, true
-}
-
-// again reports whether the key was requested before, and remembers it.
-func (c *Cache) again(k key) bool {
-	_, seen := c.ghosts.Get(k)
-	if seen {
-		c.ghosts.Remove(k)
-	} else {
-		c.ghosts.Add(k, nil)
-	}
-	return seen
-}
-
-func (c *Cache) add(o *packed.Object, k key, v entry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if _, ok := c.hot.Get(k); ok || v.size > c.limit/4 {
-		return
-	}
-	v.cleanup = runtime.AddCleanup(o, c.drop, k)
-	c.hot.Add(k, v)
-	c.bytes += v.size
-	for c.bytes > c.limit {
-		c.hot.RemoveOldest()
-	}
-}
-
-// drop removes a decoded object.
-func (c *Cache) drop(k key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hot.Remove(k)
-}
-
-// Decode decodes o into dst, which the caller owns. Typed objects that are read
+// Decode decodes o into dst, which the caller owns. Objects that are read
 // repeatedly are copied from the cache.
 func (c *Cache) Decode(o *packed.Object, dst kruntime.Object) error {
-	if c.limit <= 0 || !typed(dst) {
+	return c.decode(o, dst, false)
+}
+
+// Share decodes o into dst like Decode, but dst may share maps, slices and
+// pointers with the cache and with other readers, and must not be changed.
+//
+// If the environment variable KUBE_CACHE_MUTATION_DETECTOR is true, as for
+// client-go's caches, each read of a cached object compares it with what it was
+// made of, and panics if it was changed.
+func (c *Cache) Share(o *packed.Object, dst kruntime.Object) error {
+	return c.decode(o, dst, true)
+}
+
+func (c *Cache) decode(o *packed.Object, dst kruntime.Object, share bool) error {
+	if c.limit <= 0 || !share && !typed(dst) {
 		return o.Into(dst)
 	}
-	k := key{object: weak.Make(o), form: reflect.TypeOf(dst)}
-	if hot, ok := c.get(k); ok {
-		set(dst, hot.DeepCopyObject())
-		return nil
+	k := key{hash: hashOf(o), form: reflect.TypeOf(dst)}
+	cached, worth := c.get(k, o)
+	if cached != nil && c.detect {
+		if err := unchanged(o, cached); err != nil {
+			panic(err)
+		}
 	}
-	if !c.again(k) {
+
+	switch {
+	case cached != nil && share:
+		set(dst, cached)
+		return nil
+	case cached != nil:
+		set(dst, cached.DeepCopyObject())
+		return nil
+	case !worth:
 		return o.Into(dst)
 	}
 	fresh, ok := reflect.TypeAssert[kruntime.Object](reflect.New(k.form.Elem()))
@@ -137,23 +116,102 @@ func (c *Cache) Decode(o *packed.Object, dst kruntime.Object) error {
 		return o.Into(dst)
 	}
 	if err := o.Into(fresh); err != nil {
-		return err
+		return o.Into(dst) // whose error names it
 	}
-	size := max(weigh(fresh, c.limit), int64(decodedFactor*len(o.AppendJSON(nil)))) + decodedBytes
-	c.add(o, k, entry{object: fresh, size: size})
-	set(dst, fresh.DeepCopyObject())
+	if size := weigh(fresh, c.limit) + entryBytes; c.add(o, &entry{key: k, object: fresh, size: size}) && !share {
+		fresh = fresh.DeepCopyObject()
+	}
+	set(dst, fresh)
 
 	return nil
 }
 
-// set makes the value that dst points to a shallow copy of src's, which nothing
-// else refers to.
+// get returns the decoded form of an object, if it is cached, and otherwise
+// whether it is read often enough to be.
+func (c *Cache) get(k key, o *packed.Object) (cached kruntime.Object, worth bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	reads := c.reads.count(k.hash, len(c.hot))
+	if at, ok := c.hot[k]; ok {
+		if e := entryOf(at); e.made.Value() == o {
+			c.order.MoveToFront(at)
+			return e.object, false
+		}
+	}
+	if reads < 2 {
+		return nil, false
+	}
+	oldest := c.order.Back()
+	if oldest == nil || c.bytes+entryOf(oldest).size <= c.limit {
+		return nil, true
+	}
+	// This read is counted; where all are read in turn, the oldest one's is due.
+	return nil, reads > c.reads.of(entryOf(oldest).key.hash)+1
+}
+
+// add caches a decoded object, and reports whether it did.
+func (c *Cache) add(o *packed.Object, e *entry) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if at, ok := c.hot[e.key]; ok {
+		if entryOf(at).made.Value() == o { // of a read at the same time
+			return false
+		}
+		c.removeLocked(at)
+	}
+	if e.size > c.limit/4 {
+		return false
+	}
+	e.made = weak.Make(o)
+	e.cleanup = runtime.AddCleanup(o, c.drop, e)
+	c.hot[e.key] = c.order.PushFront(e)
+	c.bytes += e.size
+	for c.bytes > c.limit {
+		c.removeLocked(c.order.Back())
+	}
+
+	return true
+}
+
+// drop removes an entry, if it is still cached.
+func (c *Cache) drop(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if at, ok := c.hot[e.key]; ok && at.Value == e {
+		c.removeLocked(at)
+	}
+}
+
+func (c *Cache) removeLocked(at *list.Element) {
+	e := entryOf(at)
+	c.order.Remove(at)
+	delete(c.hot, e.key)
+	c.bytes -= e.size
+	e.cleanup.Stop() // objects that come and go must not accumulate them
+}
+
+func entryOf(at *list.Element) *entry { return at.Value.(*entry) }
+
+// unchanged returns an error if a decoded object is not what o decodes to.
+func unchanged(o *packed.Object, cached kruntime.Object) error {
+	fresh := reflect.New(reflect.TypeOf(cached).Elem()).Interface().(kruntime.Object)
+	if err := o.Into(fresh); err != nil || equality.Semantic.DeepEqual(fresh, cached) {
+		return err
+	}
+	return fmt.Errorf("a %T that is read without a copy (UnsafeDisableDeepCopy) was changed: %s/%s",
+		cached, o.GetNamespace(), o.GetName())
+}
+
+// set makes the value that dst points to a shallow copy of src's.
 func set(dst, src kruntime.Object) {
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 }
 
-// typed reports whether a decoded form is worth caching: copying the others
-// takes as long as decoding them.
+// typed reports whether copying a decoded form takes less time than decoding
+// it.
 func typed(o kruntime.Object) bool {
 	switch o.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
