@@ -5,7 +5,6 @@ package phase_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -246,12 +245,42 @@ func reported(s phase.State) []uint64 {
 	return []uint64{s.Changes, s.Changes - 1}
 }
 
-// shape describes a state without its ever-growing counters.
-func shape(s phase.State, now time.Time) string {
-	return fmt.Sprint(s.Phase, s.Running, s.Prove, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures,
-		min(s.Successes, 2), min(s.Tries, 2), s.Probing.Err == nil,
-		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.ResolveAt.IsZero(), s.GraceGone, s.Err == nil,
-		s.GraceUntil.After(now), s.Held.IsZero())
+// shape is a state without its ever-growing counters.
+type shape struct {
+	phase                    phase.Phase
+	running                  phase.Attempt
+	prove, connected, known  bool
+	revision, rejected       string
+	failures                 int
+	successes, tries         int // 2: more than one
+	probing                  bool
+	probes, retries, resolve bool
+	grace, later, gone       bool
+	failed, held             bool
+}
+
+func shapeOf(s *phase.State, now time.Time) shape {
+	return shape{
+		phase:     s.Phase,
+		running:   s.Running,
+		prove:     s.Prove,
+		connected: s.Connected,
+		known:     s.Known,
+		revision:  s.Revision,
+		rejected:  s.Rejected,
+		failures:  s.Failures,
+		successes: min(s.Successes, 2),
+		tries:     min(s.Tries, 2),
+		probing:   s.Probing.Err != nil,
+		probes:    !s.ProbeAt.IsZero(),
+		retries:   !s.RetryAt.IsZero(),
+		resolve:   !s.ResolveAt.IsZero(),
+		grace:     !s.GraceUntil.IsZero(),
+		later:     s.GraceUntil.After(now),
+		gone:      s.GraceGone,
+		failed:    s.Err != nil,
+		held:      !s.Held.IsZero(),
+	}
 }
 
 func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
@@ -259,10 +288,10 @@ func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
 		s   phase.State
 		now time.Time
 	}
-	seen := map[string]bool{}
+	seen := map[shape]bool{}
 	var todo []node
 	reach := func(s phase.State, now time.Time) {
-		if key := shape(s, now); !seen[key] {
+		if key := shapeOf(&s, now); !seen[key] {
 			seen[key] = true
 			todo = append(todo, node{s, now})
 		}
@@ -279,7 +308,7 @@ func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
 				now = due
 			}
 			after, actions := phase.Next(cfg, n.s, e, now)
-			check(t, n.s, after, e, actions, now)
+			check(t, &n.s, &after, e, actions, now)
 			reach(after, now)
 		}
 	}
@@ -287,96 +316,87 @@ func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
 	require.Greater(t, len(seen), 100)
 }
 
-// edge is rendered only where a check fails: rendering each of them takes longer
-// than everything else.
-type edge struct {
-	before  phase.State
-	event   phase.Event
-	after   phase.State
-	actions []phase.Action
-}
-
-func (e edge) String() string {
-	return fmt.Sprintf("%+v\n× %+v\n→ %+v %v", e.before, e.event, e.after, e.actions)
-}
-
-func check(t *testing.T, before, after phase.State, e phase.Event, actions []phase.Action, now time.Time) {
-	where := edge{before, e, after, actions}
+// check renders an edge only where a rule is broken: rendering each of them
+// takes longer than everything else.
+func check(t *testing.T, before, after *phase.State, e phase.Event, actions []phase.Action, now time.Time) {
+	must := func(holds bool, what string) {
+		if !holds {
+			require.Fail(t, what, "%+v\n× %+v\n→ %+v %v", *before, e, *after, actions)
+		}
+	}
 	connected, running := before.Connected, before.Running
+	ended := (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen
 	for _, a := range actions {
 		switch a {
 		case phase.Up:
-			require.False(t, connected, "Up twice: %s", where)
+			must(!connected, "Up twice")
 			connected = true
 		case phase.Down:
-			require.True(t, connected, "Down twice: %s", where)
+			must(connected, "Down twice")
 			connected = false
 		case phase.Renew:
-			require.True(t, connected, "Renew while down: %s", where)
+			must(connected, "Renew while down")
 		case phase.Notify:
-			require.Equal(t, phase.Connect, running, "told nobody: %s", where)
+			must(running == phase.Connect, "Notify without an attempt to connect")
 		case phase.Cancel:
-			require.NotEqual(t, phase.None, running, "Cancel of nothing: %s", where)
+			must(running != phase.None, "Cancel of nothing")
 			running = phase.None
 		case phase.StartConnect, phase.StartProbe:
-			ended := (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen
-			require.True(t, running == phase.None || ended, "two attempts: %s", where)
-			require.Greater(t, after.Gen, before.Gen, "old tag: %s", where)
+			must(running == phase.None || ended, "two attempts")
+			must(after.Gen > before.Gen, "old tag")
 		case phase.Evict:
-			require.False(t, connected, "Evict while up: %s", where)
+			must(!connected, "Evict while up")
 		}
 	}
-	require.Equal(t, connected, after.Connected, where)
-	require.Equal(t, after.Connected, after.Phase == phase.Ready || after.Phase == phase.Degraded, where)
-	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && (e.Gen != before.Gen || before.Running == phase.None) {
-		require.Equal(t, before, after, "a late result counted: %s", where)
+	must(connected == after.Connected, "Connected is not what the actions say")
+	must(after.Connected == (after.Phase == phase.Ready || after.Phase == phase.Degraded),
+		"the phase is not that of the connection")
+	late := (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && (!ended || before.Running == phase.None)
+	if late && *before != *after {
+		require.Equal(t, *before, *after, "a late result counted: %+v", e) // errors may be equal, and not the same
 	}
 	// A state must lead on: it has an attempt whose result will come or a
 	// deadline, or it is that of a cluster that was never requested or is gone.
 	idle := after.Phase == phase.Gone || (after.Phase == phase.Pending && after.Gen == 0)
-	require.True(t, after.Running != phase.None || !after.Deadline().IsZero() || idle, "stuck: %s", where)
-	if e.Kind == phase.Tick && after.Running == phase.None && !after.Deadline().IsZero() {
-		require.True(t, after.Deadline().After(now), "tick without progress: %s", where)
+	due := after.Deadline()
+	must(after.Running != phase.None || !due.IsZero() || idle, "stuck")
+	if e.Kind == phase.Tick && after.Running == phase.None && !due.IsZero() {
+		must(due.After(now), "tick without progress")
 	}
 	if after.Connected && after.Running == phase.None {
-		require.False(t, after.ProbeAt.IsZero(), "connected and never probed: %s", where)
-		require.False(t, after.ResolveAt.IsZero(), "connected and never resolved again: %s", where)
+		must(!after.ProbeAt.IsZero(), "connected and never probed")
+		must(!after.ResolveAt.IsZero(), "connected and never resolved again")
 	}
 	if e.Unproven && e.Gen == before.Gen && before.Connected {
-		require.Equal(t, before.Phase, after.Phase, "the resolver's word counted as the server's: %s", where)
-		require.Equal(t, before.ProbeEnd, after.ProbeEnd, where)
+		must(before.Phase == after.Phase && before.ProbeEnd.Equal(after.ProbeEnd),
+			"the resolver's word counted as the server's")
 	}
 	if e.Alive && e.Kind == phase.Failed {
-		require.NotContains(t, actions, phase.Down, "a server that answers was taken for dead: %s", where)
+		must(!slices.Contains(actions, phase.Down), "a server that answers was taken for dead")
 	}
 	if e.Kind == phase.Changed {
-		require.NotContains(t, actions, phase.Down, where)
-		require.True(t, before.Phase == phase.Gone || before.Phase == after.Phase,
-			"a report changed the phase: %s", where)
-		require.True(t, before.Running != phase.Connect || !slices.Contains(actions, phase.Cancel),
-			"a resolver was cut short: %s", where)
+		must(!slices.Contains(actions, phase.Down), "a report ended the connection")
+		must(before.Phase == phase.Gone || before.Phase == after.Phase, "a report changed the phase")
+		must(before.Running != phase.Connect || !slices.Contains(actions, phase.Cancel), "a resolver was cut short")
 	}
-	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen &&
-		before.Running == phase.Connect && e.Changes < before.Changes {
-		require.Equal(t, phase.Connect, after.Running, "changes were forgotten: %s", where)
+	if ended && before.Running == phase.Connect && e.Changes < before.Changes {
+		must(after.Running == phase.Connect, "changes were forgotten")
 	}
-	if e.Kind == phase.Failed && e.Class == phase.Same && !before.Held.IsZero() && e.Gen == before.Gen {
-		require.Equal(t, before.Phase, after.Phase, where)
-		require.Equal(t, before.Answers, after.Answers, "what was not asked has failed: %s", where)
-		require.Equal(t, before.Tries, after.Tries, where)
-		require.True(t, after.RetryAt.Equal(before.Held) || after.Held.Equal(before.Held),
-			"the pause is lost: %s", where)
+	if ended && e.Kind == phase.Failed && e.Class == phase.Same && !before.Held.IsZero() {
+		must(before.Phase == after.Phase && before.Answers == after.Answers && before.Tries == after.Tries,
+			"what was not queried has failed")
+		must(after.RetryAt.Equal(before.Held) || after.Held.Equal(before.Held), "the pause is lost")
 	}
 	lost := !after.Connected && after.Known
-	require.Equal(t, lost, !after.LostSince.IsZero(), "LostSince of what is not lost: %s", where)
+	must(lost == !after.LostSince.IsZero(), "LostSince of what is not lost")
 	if lost && !before.Connected {
-		require.Equal(t, before.LostSince, after.LostSince, "the loss began anew: %s", where)
+		must(before.LostSince.Equal(after.LostSince), "the loss began anew")
 	}
 	if e.Kind == phase.Broken && before.Connected && before.Running == phase.None &&
 		now.Sub(before.ProbeStart) >= cfg.ProbeInterval/2 {
-		require.Equal(t, phase.Probe, after.Running, "not probed: %s", where)
+		must(after.Running == phase.Probe, "not probed")
 	}
 	if e.Kind == phase.Changed || (e.Kind == phase.Asked && before.Phase == phase.Gone) {
-		require.Equal(t, phase.Connect, after.Running, "not attempted: %s", where)
+		must(after.Running == phase.Connect, "not attempted")
 	}
 }
