@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,20 +80,29 @@ func failed(o outcome, err error) outcome {
 	return o
 }
 
+// maxBody bounds the bodies of successful responses. Those of /large and beyond
+// fill the window of a stream.
+const maxBody = 1 << 20
+
+var (
+	large    = bytes.Repeat([]byte("large"), maxBody/8)
+	tooLarge = bytes.Repeat([]byte("large"), maxBody/4)
+)
+
 // answers are responses of a server, by path.
 var answers = map[string]http.HandlerFunc{
 	"/plain":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 	"/nothing":  func(http.ResponseWriter, *http.Request) {},
-	"/large":    func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("large"), 1<<19)) },
-	"/toolarge": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("large"), 1<<20)) },
+	"/large":    func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) },
+	"/toolarge": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(tooLarge) },
 	"/declared": func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", strconv.Itoa(5<<20))
-		_, _ = w.Write(bytes.Repeat([]byte("large"), 1<<20))
+		w.Header().Set("Content-Length", strconv.Itoa(len(tooLarge)))
+		_, _ = w.Write(tooLarge)
 	},
 	"/gzip": func(w http.ResponseWriter, r *http.Request) {
-		compressed(w, r, bytes.Repeat([]byte("large"), 1<<18), 0)
+		compressed(w, r, large, 0)
 	},
-	"/bomb": func(w http.ResponseWriter, r *http.Request) { compressed(w, r, make([]byte, 5<<20), 0) },
+	"/bomb": func(w http.ResponseWriter, r *http.Request) { compressed(w, r, make([]byte, 5*maxBody/4), 0) },
 	"/truncated": func(w http.ResponseWriter, r *http.Request) {
 		compressed(w, r, bytes.Repeat([]byte("large"), 1<<10), 12)
 	},
@@ -145,20 +155,28 @@ var answers = map[string]http.HandlerFunc{
 	},
 }
 
+// compressions are compressed bodies, by path: the race detector makes
+// compressing slow.
+var compressions sync.Map
+
 // compressed compresses a body if the client accepts that, and cuts off its end.
 func compressed(w http.ResponseWriter, r *http.Request, body []byte, cut int) {
 	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		_, _ = w.Write(body)
 		return
 	}
-	var text bytes.Buffer
-	z := gzip.NewWriter(&text)
-	_, _ = z.Write(body)
-	_ = z.Close()
+	text, known := compressions.Load(r.URL.Path)
+	if !known {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write(body)
+		_ = z.Close()
+		text, _ = compressions.LoadOrStore(r.URL.Path, b.Bytes())
+	}
 	if w.Header().Get("Content-Encoding") == "" {
 		w.Header().Set("Content-Encoding", "gzip")
 	}
-	_, _ = w.Write(text.Bytes()[:text.Len()-cut])
+	_, _ = w.Write(text.([]byte)[:len(text.([]byte))-cut])
 }
 
 func answer(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +227,7 @@ func TestOwnHTTP2AnswersAsNetHTTP(t *testing.T) {
 		srv := serve(t, true, answer)
 		cfg := srv.config("secret")
 		cfg.DisableCompression = !compression
-		opts := Options{QPS: -1, MaxUnaryBody: 4 << 20, MaxErrorBody: 1 << 10}
+		opts := Options{QPS: -1, MaxUnaryBody: maxBody, MaxErrorBody: 1 << 10}
 		ours := connect(t, opts, cfg)
 		opts.NetHTTP = true
 		theirs := connect(t, opts, cfg)
