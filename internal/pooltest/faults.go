@@ -52,9 +52,10 @@ func (s *Server) Cut(err error) {
 func (s *Server) SendBookmark() {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
+	frame := BookmarkFrame(s.Version, false)
 	for w := range s.Watchers {
 		if s.Version > w.From {
-			w.Push(BookmarkFrame(s.Version, false))
+			w.Push(frame)
 		}
 	}
 }

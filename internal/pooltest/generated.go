@@ -5,10 +5,11 @@ package pooltest
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,9 +78,9 @@ func PodFrame(i int, namespace, rest string) []byte {
 // i.
 func Noise(i, n int) string {
 	r := rand.New(rand.NewPCG(uint64(i), 7))
-	var b strings.Builder
-	for b.Len() < n {
-		fmt.Fprintf(&b, "%016x", r.Uint64())
+	b := make([]byte, 0, n+16)
+	for len(b) < n {
+		b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, r.Uint64()))
 	}
-	return b.String()[:n]
+	return string(b[:n])
 }

@@ -273,7 +273,7 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 		require.Equal(t, l.Status().SeenBytes, p.ClusterSummary(pooltest.Everything.Cluster).SeenBytes)
 		seen(l, 3, size)
 		require.Less(t, l.Status().Bytes, empty+4*size, "each name counts once")
-		seen(l, 1000, size)
+		seen(l, 200, size)
 		require.Less(t, l.Status().Bytes, empty+9<<20)
 		p.Evict(pooltest.Everything.Cluster)
 		pooltest.After(time.Minute)
