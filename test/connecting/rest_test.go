@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // dials counts the connections to a proxy.
@@ -73,7 +74,7 @@ func TestClusterHasOneConnectionAtRest(t *testing.T) {
 				for range 2 {
 					time.Sleep(2 * time.Minute)
 					d.made.Store(0)
-					for range 300 {
+					for range repeat.Times(300) {
 						time.Sleep(time.Second)
 						var list corev1.ConfigMapList
 						require.NoError(t, reader.List(t.Context(), &list, clustercache.LiveOnly))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // everything answers all requests alike.
@@ -86,7 +87,7 @@ func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 				uid, phases := fleettest.Status(t, cc).UID, recordPhases(t, cc)
 				h.Set(everything(nothing))
 				time.Sleep(90 * time.Second)
-				for range 30 {
+				for range repeat.Times(30) {
 					requireSaysWhy(t, cc, "NotKubernetes")
 					time.Sleep(time.Minute)
 				}
@@ -152,7 +153,7 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 						require.Contains(t, uid, "presumed-")
 						h.Set(broken)
 						time.Sleep(2 * time.Minute)
-						for range 20 {
+						for range repeat.Times(20) {
 							requireSaysWhy(t, cc, "NotKubernetes")
 							time.Sleep(time.Minute)
 						}

@@ -15,6 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // TestHazardProxySwitchesThereAndBack: a proxy that keeps connections leads to
@@ -75,7 +76,7 @@ func TestHazardProxySwitchesThereAndBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, proxy, a, b := fleettest.BehindProxy(t, tc.secure)
 				reads, wrong := map[string]int{}, map[string]int{}
-				for turn := range 40 {
+				for turn := range repeat.Times(40) {
 					proxy.Move([]*fleettest.API{b, a}[turn%2])
 					if tc.cuts {
 						proxy.Cut()

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // answer returns a handler that answers everything alike.
@@ -74,7 +75,7 @@ func TestHazardServerWithoutStorageIsDead(t *testing.T) {
 					phases := recordPhases(t, cc)
 					a.Set(withoutStorage(stored))
 					time.Sleep(15 * time.Second)
-					for minute := range 60 {
+					for minute := range repeat.Times(60) {
 						time.Sleep(time.Minute)
 						s := fleettest.Status(t, cc)
 						require.Equal(t, clustercache.PhaseDegraded, s.Phase)
