@@ -134,13 +134,13 @@ func TestKilledAtAnyWriteLeavesACompleteStateOrNone(t *testing.T) {
 		s, disk := pooltest.NewServer(), newMemory()
 		var left []*memory
 		disk.onApply = func() { left = append(left, disk.copy()) }
-		for i := range 6000 {
+		for i := range 3000 {
 			s.Put("ns", fmt.Sprint("w", i), i, "noise="+pooltest.Noise(i, 600))
 		}
 		first := start(t, s, disk, nil)
 		first.synced()
 		time.Sleep(round)
-		for i := range 6000 {
+		for i := range 3000 {
 			switch {
 			case i%2 == 0:
 				s.Put("ns", fmt.Sprint("w", i), i+1, "noise="+pooltest.Noise(i+1, 600))
@@ -150,7 +150,7 @@ func TestKilledAtAnyWriteLeavesACompleteStateOrNone(t *testing.T) {
 		}
 		time.Sleep(round)
 		first.stop()
-		require.Greater(t, len(left), 6)
+		require.Greater(t, len(left), 3)
 		used := int64(0)
 		for _, m := range left {
 			used += restored(requireSameAs(t, s, m, nil))
