@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // TestBlocksOfEveryShapeComeBack encodes sources made of pieces of the
@@ -21,7 +23,7 @@ func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 		}
 		return b
 	}
-	for round := range 150 {
+	for round := range repeat.Times(150) {
 		content := noise(margin + r.IntN([]int{32, 1000, dictMax, 1 << 16}[round%4]))
 		d := testDictionary(content)
 		if d == nil {
@@ -141,7 +143,7 @@ func TestNumbersOfEverySizeComeBack(t *testing.T) {
 // begins with another, and none is too long for the table.
 func TestCodesAreCompleteForEveryDistribution(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
-	for round := range 300 {
+	for round := range repeat.Times(300) {
 		counts := make([]uint32, []int{2, 3, numbers, 2 * numbers, 256}[round%5])
 		for i := range counts {
 			switch round % 4 {

@@ -272,8 +272,11 @@ func TestSizeIsWhatTheHeapHolds(t *testing.T) {
 				mustPack(t, c, k, object(i)) // the dictionaries, and memory that the process keeps
 			}
 			n := 10_000 // what the process allocates beside them must not matter
-			if name == "Pods" || name == "large" {
+			switch name {
+			case "Pods":
 				n = 500
+			case "large":
+				n = 100
 			}
 			objects, size := make([]*Object, n), 0
 			raw := make([][]byte, n)
