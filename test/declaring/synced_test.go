@@ -26,6 +26,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 var gadgetRequests = clustercachetest.Resource("gadgets")
@@ -322,11 +323,11 @@ func TestSyncedMeansThatReadsAreAnswered(t *testing.T) {
 	}
 }
 
-// follow compares for a time, often at first.
+// follow compares for a time, often at first; with -short a fifth as often.
 func (d *syncedDoors) follow(during time.Duration) (synced bool) {
-	step := 10 * time.Millisecond
+	step, often := 10*time.Millisecond, time.Duration(repeat.Times(20))
 	for at := time.Duration(0); at < during; at += step {
-		step = min(max(step, at/20), 5*time.Second)
+		step = min(max(step, at/often), 100*time.Second/often)
 		synced = d.compare(at)
 		time.Sleep(step)
 	}
