@@ -31,7 +31,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		r.kind.forget(&r.informer.key)
 	}
 
-	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
+	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil && !r.recounts() {
 		s, list, err := r.resume(ctx)
 		if !list {
 			return s, err
@@ -42,6 +42,14 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		return s, err
 	}
 	return r.relist(ctx)
+}
+
+// recounts reports whether the resource's versions went back although the
+// cluster's did not, as those that a server counts in its memory do whenever it
+// starts. They may be any after an interruption, even those of the cache, for
+// objects that have changed.
+func (r *reflector) recounts() bool {
+	return r.informer.cluster.histories.WentBack(r.informer.key.Resource.GroupResource(), string(r.server.epoch))
 }
 
 // resume returns the stream that continues the last one, if the history

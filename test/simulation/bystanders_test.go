@@ -148,7 +148,8 @@ func followings(all []fakeapi.Request, k *kind) (lists, watches int) {
 		q, _ := url.ParseQuery(r.Query)
 		switch {
 		case r.Group != k.gvk.Group, r.Resource != strings.ToLower(k.gvk.Kind)+"s",
-			strings.Contains(r.Accept, "as="), strings.Contains(r.Query, "fleetcache"), q.Get("limit") == "1":
+			strings.Contains(r.Accept, "as="), strings.Contains(r.Query, "fleetcache"), q.Get("limit") == "1",
+			q.Has("continue"): // a further page
 		case r.Stream, r.Verb == "list":
 			lists++
 		case r.Verb == "watch":

@@ -26,6 +26,15 @@ type last struct {
 	number int
 }
 
+// WentBack reports whether a resource went back alone within an epoch.
+func (h *Histories) WentBack(resource schema.GroupResource, epoch string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	now := h.of[resource]
+	return now.epoch == epoch && now.number > 0
+}
+
 // At returns the number of the history that a list shows. another reports that
 // it is not own, the history of the list before in the same epoch. If another
 // informer of the resource has already found that, both have found the same

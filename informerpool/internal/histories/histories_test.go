@@ -27,5 +27,8 @@ func TestInformersOfOneResourceFindOneHistory(t *testing.T) {
 	require.Equal(t, 2, h.At(pods, "a", false, 0), "a new informer lists the current one")
 
 	require.Equal(t, 0, h.At(nodes, "a", false, 0), "resources go back one by one")
+	require.True(t, h.WentBack(pods, "a"))
+	require.False(t, h.WentBack(nodes, "a"))
 	require.Equal(t, 0, h.At(pods, "b", true, 2), "an epoch begins anew")
+	require.False(t, h.WentBack(pods, "b"))
 }

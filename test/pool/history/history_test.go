@@ -175,6 +175,33 @@ func TestHazardContentChangesUnderTheSameVersion(t *testing.T) {
 	})
 }
 
+// TestHazardVersionsAreGivenTwice: a server that counts versions in its memory
+// starts twice. The second time it comes to the cached version again, with other
+// content, and no question about versions shows that.
+func TestHazardVersionsAreGivenTwice(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		before := pooltest.Copy(s)
+		s.Put("ns", "b", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		s.Restore(before, 0)
+		pooltest.After(5 * time.Second)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+
+		s.Set(func(s *pooltest.Server) {
+			for k, o := range s.Objects {
+				o.Value = 7
+				s.Objects[k] = o
+			}
+		})
+		s.Cut(io.ErrUnexpectedEOF)
+		pooltest.After(5 * time.Second)
+		var w pooltest.Widget
+		require.NoError(t, l.GetInto("ns", "a", &w))
+		require.Equal(t, 7, w.Spec.Value)
+	})
+}
+
 // TestHazardVersionsThatAreNoNumbers: such versions are compared for equality
 // only.
 func TestHazardVersionsThatAreNoNumbers(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 func poolOf(t *testing.T, n int, rest func(i int) string) (*informerpool.Pool, *informerpool.Lease) {
 	t.Helper()
 	i := 0
-	p, err := informerpool.New(informerpool.Options{Source: &pooltest.Generated{Next: func() []byte {
+	source := &pooltest.Generated{Next: func() []byte {
 		i++
 		switch {
 		case i <= n:
@@ -30,7 +30,8 @@ func poolOf(t *testing.T, n int, rest func(i int) string) (*informerpool.Pool, *
 			return pooltest.EndOfList()
 		}
 		return nil // a stream that went on would leave garbage between a collection and its measurement
-	}}})
+	}}
+	p, err := informerpool.New(informerpool.Options{Source: source, DecodedBytes: 8 << 20})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close(context.Background())) })
 	return p, pooltest.AcquireSynced(t, p, pooltest.AnyKind)
