@@ -23,7 +23,8 @@ const (
 	// at once with another epoch means that the cluster's history has been
 	// replaced.
 	Disconnected ClusterEventType = "Disconnected"
-	// PhaseChanged: the phase changed, and the cluster stayed connected or
+	// PhaseChanged: the phase changed, or a cluster that was not ready to be
+	// connected failed for the first time, and the cluster stayed connected or
 	// stayed disconnected.
 	PhaseChanged ClusterEventType = "PhaseChanged"
 	// Removed: the cluster is gone, and its cached objects with it.

@@ -84,11 +84,13 @@ func TestFailuresCountAttemptsThatNeverReachedTheServer(t *testing.T) {
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		d.Fail(fleettest.Key("a"), resolver.ErrNotReady)
 		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		events := fleettest.Follow(t, cc)
 		time.Sleep(time.Minute)
 		s := fleettest.Status(t, cc)
 		require.Zero(t, s.Failures)
 		require.Zero(t, s.LastProbe)
 		require.True(t, s.NextAttempt.After(time.Now()))
+		told := len(events.Events)
 
 		d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
 		synctest.Wait()
@@ -99,6 +101,7 @@ func TestFailuresCountAttemptsThatNeverReachedTheServer(t *testing.T) {
 		require.Zero(t, s.LostSince, "it was never connected")
 		time.Sleep(time.Minute)
 		require.GreaterOrEqual(t, fleettest.Status(t, cc).Failures, 6)
+		require.Len(t, events.Events, told+1, "the first failure, in the same phase")
 	})
 }
 

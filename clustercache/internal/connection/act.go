@@ -87,14 +87,17 @@ func (c *Connection) startAttempt(submit func(func()), work func(*attempt) messa
 	submit(a.run)
 }
 
-// announce reports a change of phase.
+// announce reports a change of phase, or the first failure.
 func (c *Connection) announce(before phase.State) {
 	s := c.state
 	keys := []any{"cluster", c.name, "phase", s.Phase.String(), "was", before.Phase.String()}
 	if s.Reason != "" {
 		keys = append(keys, "reason", s.Reason)
 	}
-	const line = "Cluster changed phase"
+	line := "Cluster changed phase"
+	if s.Phase == before.Phase {
+		line = "Cluster cannot be connected"
+	}
 	switch {
 	case s.Err == nil:
 		c.cfg.Log.Info(line, keys...)

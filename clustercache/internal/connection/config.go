@@ -81,8 +81,9 @@ type Hooks interface {
 	Connected()
 	// Disconnected: requests can no longer be sent.
 	Disconnected()
-	// PhaseChanged follows each change of the phase. alone means that it is
-	// neither a connect nor a disconnect.
+	// PhaseChanged follows each change of the phase, and the first failure of a
+	// cluster that was not ready before. alone means that it is neither a
+	// connect nor a disconnect.
 	PhaseChanged(alone bool)
 	// ReasonChanged: requests fail for another reason, in the same phase.
 	ReasonChanged()

@@ -46,8 +46,10 @@ func (c *Connection) handle(m message) {
 	if c.state.Connected != before.Connected {
 		c.prover.schedule(false)
 	}
+	// Of a cluster that was not ready, which is no failure, in the same phase.
+	failsFirst := before.Failed == 0 && c.state.Failed > 0 && c.state.LastSuccess.IsZero()
 	switch {
-	case c.state.Phase != before.Phase:
+	case c.state.Phase != before.Phase, failsFirst:
 		c.announce(before)
 	case c.state.Reason != before.Reason:
 		c.hooks.ReasonChanged()
