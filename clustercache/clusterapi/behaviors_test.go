@@ -43,11 +43,19 @@ func behaviors() []behavior {
 			cases: "1, 2, 4, 16, 22", promise: "without a Secret failures are counted, and the Secret wipes them",
 			run: behaviorSecret,
 		},
-		{cases: "3, 38", promise: "a cluster that was never reachable counts failures", run: behaviorUnreachable},
+		{cases: "3, 38", promise: "a cluster that was never reachable counts failures by time", run: behaviorUnreachable},
 		{cases: "23", promise: "patches of the Cluster object bring no attempt and no event", run: behaviorPatches},
 		{
 			cases: "22, 34", promise: "patches of a Cluster object without a Secret bring no event",
 			run: behaviorPatchesWithoutSecret,
+		},
+		{
+			cases: "20", promise: "patches of a Cluster object that is not ready bring no log line",
+			run: behaviorPatchesNotReady,
+		},
+		{
+			cases: "20, 22, 33", promise: "a Secret that is missing once the cluster is provisioned is an event",
+			run: behaviorProvisionedWithoutSecret,
 		},
 		{cases: "5, 6, 7", promise: "cached and uncached reads, writes and the REST config work", run: behaviorReads},
 		{cases: "17, 18, 37", promise: "a watch is added once by its name", run: behaviorWatch},
@@ -71,6 +79,10 @@ func behaviors() []behavior {
 		{
 			cases: "5, 6", promise: "cached objects are found by an index of the options",
 			options: indexOptions, run: behaviorIndex,
+		},
+		{
+			cases: "5, 6", promise: "reads right after the connect are answered by the list of one informer",
+			options: indexOptions, run: behaviorReadsAfterConnect,
 		},
 		{
 			cases: "21, 40", promise: "a cluster that the filter leaves out is not connected",
@@ -146,7 +158,10 @@ func behaviorUnreachable(t *testing.T, s *site) {
 	s.secret(t, proxy.Kubeconfig())
 	s.cluster(t, true)
 	s.start(t)
-	eventually(t, "three failures", func() bool { return s.state(t).ConsecutiveFailures > 2 })
+	eventually(t, "a failure", func() bool { return s.state(t).ConsecutiveFailures > 0 })
+	first := time.Now()
+	eventually(t, "five failures", func() bool { return s.state(t).ConsecutiveFailures > 4 })
+	require.Greater(t, time.Since(first), 7*time.Second, "they are counted every two seconds at most")
 	require.Zero(t, s.state(t).LastProbeSuccessTime)
 	require.NotZero(t, s.state(t).LastProbeTime)
 	s.requireNotConnected(t)
@@ -289,6 +304,32 @@ func behaviorIndex(t *testing.T, s *site) {
 		client.MatchingFields{capi.NodeProviderIDIndex.Field: node.Spec.ProviderID}))
 	require.Len(t, nodes.Items, 1)
 	require.Equal(t, s.namespace, nodes.Items[0].Name)
+}
+
+// behaviorReadsAfterConnect reads as the controllers of 200 Machines do, which
+// begin with the event of the connect.
+func behaviorReadsAfterConnect(t *testing.T, s *site) {
+	s.secret(t, s.remote.Kubeconfig())
+	s.cluster(t, true)
+	s.start(t)
+	var c client.Client
+	require.Eventually(t, func() bool {
+		var err error
+		c, err = s.GetClient(t.Context(), s.key())
+		return err == nil
+	}, within, time.Millisecond)
+	for n := range 200 {
+		require.NoError(t, c.List(t.Context(), &corev1.NodeList{},
+			client.MatchingFields{capi.NodeProviderIDIndex.Field: fmt.Sprint("aws:///", n)}))
+	}
+	for n := range 200 {
+		err := c.Get(t.Context(), client.ObjectKey{Name: fmt.Sprint("none-", n)}, &corev1.Node{})
+		require.True(t, apierrors.IsNotFound(err))
+	}
+	requests, err := s.remote.Requests(testenv.UserAgent(s.namespace), testenv.Resource("nodes"))
+	require.NoError(t, err)
+	t.Logf("%d requests for Nodes", len(requests))
+	require.LessOrEqual(t, len(requests), 2, "a list and a watch: %v", requests)
 }
 
 func filterOptions() capi.Options {

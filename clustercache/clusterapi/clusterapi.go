@@ -241,8 +241,8 @@ func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.Obje
 	switch {
 	case state.LastProbeTime.Before(state.LastProbeSuccessTime): // a sign of life replaced a probe
 		state.LastProbeTime = state.LastProbeSuccessTime
-	case state.ConsecutiveFailures > 0 && !status.Connected && state.LastProbeTime.Before(status.Since):
-		state.LastProbeTime = status.Since // there is no access yet, so that nothing was sent
+	case state.ConsecutiveFailures > 0 && !status.Connected && state.LastProbeTime.Before(status.FailingSince):
+		state.LastProbeTime = status.FailingSince // there is no access yet, so that nothing was sent
 	}
 
 	return state

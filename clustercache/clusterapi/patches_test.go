@@ -76,6 +76,39 @@ func behaviorPatches(t *testing.T, s *site) {
 
 func behaviorPatchesWithoutSecret(t *testing.T, s *site) { s.failing(t) }
 
+// behaviorPatchesNotReady: nothing is tried before the cluster is ready.
+func behaviorPatchesNotReady(t *testing.T, s *site) {
+	object := s.cluster(t, false)
+	waits := s.listen(t, "waits", capi.WatchForProbeFailure(time.Hour))
+	s.start(t)
+	require.Never(t, func() bool { return s.state(t).ConsecutiveFailures > 0 }, 3*time.Second, 100*time.Millisecond)
+	lines := s.log.Count()
+	require.Positive(t, lines, "the manager logs what starts")
+	s.patches(t, object)
+	require.Equal(t, lines, s.log.Count())
+	require.Zero(t, waits.requests.Load())
+	require.Zero(t, s.state(t))
+}
+
+// behaviorProvisionedWithoutSecret: until the cluster is ready to be connected,
+// nothing fails.
+func behaviorProvisionedWithoutSecret(t *testing.T, s *site) {
+	object := s.cluster(t, false)
+	none, waits := s.listen(t, "none"), s.listen(t, "waits", capi.WatchForProbeFailure(time.Hour))
+	s.start(t)
+	require.Never(t, func() bool { return waits.requests.Load() > 0 }, 3*time.Second, 100*time.Millisecond)
+	require.Zero(t, s.state(t))
+
+	provisioned := time.Now()
+	s.provision(t, object)
+	eventually(t, "a failure", func() bool { return s.state(t).ConsecutiveFailures > 0 })
+	require.True(t, s.state(t).LastProbeTime.After(provisioned))
+	waits.wait(t, 1)
+	eventually(t, "another failure", func() bool { return s.state(t).ConsecutiveFailures > 1 })
+	require.Equal(t, int64(1), waits.requests.Load())
+	require.Zero(t, none.requests.Load())
+}
+
 // failing patches the Cluster object of a cluster that cannot be connected, and
 // requires that only the first failure is an event, for those who wait for it.
 func (s *site) failing(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -28,6 +27,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/clusterapi"
 	"github.com/fleetcache/fleetcache/clustercache/clusterapi/clusterapitest"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -35,7 +35,7 @@ import (
 type implementation struct {
 	name string
 	// namespace limits the Secrets, if it is not empty.
-	setup func(t *testing.T, mgr manager.Manager, namespace string, o capi.Options) capi.ClusterCache
+	setup func(t testing.TB, mgr manager.Manager, namespace string, o capi.Options) capi.ClusterCache
 }
 
 // Names of controllers are unique in a process unless that is switched off.
@@ -43,8 +43,13 @@ var controllerOptions = controller.Options{SkipNameValidation: new(true)}
 
 var implementations = []implementation{{"theirs", setupTheirs}, {"ours", setupOurs}}
 
-func setupTheirs(t *testing.T, mgr manager.Manager, _ string, o capi.Options) capi.ClusterCache {
-	cc, err := capi.SetupWithManager(t.Context(), mgr, o, controllerOptions)
+// logged returns a context whose logger is the manager's.
+func logged(t testing.TB, mgr manager.Manager) context.Context {
+	return ctrl.LoggerInto(t.Context(), mgr.GetLogger())
+}
+
+func setupTheirs(t testing.TB, mgr manager.Manager, _ string, o capi.Options) capi.ClusterCache {
+	cc, err := capi.SetupWithManager(logged(t, mgr), mgr, o, controllerOptions)
 	require.NoError(t, err)
 	tests, ok := cc.(interface {
 		SetConnectionCreationRetryInterval(time.Duration)
@@ -56,9 +61,9 @@ func setupTheirs(t *testing.T, mgr manager.Manager, _ string, o capi.Options) ca
 	return cc
 }
 
-func setupOurs(t *testing.T, mgr manager.Manager, namespace string, o capi.Options) capi.ClusterCache {
-	cc, err := clusterapitest.SetupWithManager(t.Context(), mgr, o, controllerOptions, func(s *clusterapi.Settings) {
-		s.Secrets.Namespace = namespace
+func setupOurs(t testing.TB, mgr manager.Manager, namespace string, o capi.Options) capi.ClusterCache {
+	cc, err := clusterapitest.SetupWithManager(logged(t, mgr), mgr, o, controllerOptions, func(s *clusterapi.Settings) {
+		s.Secrets.Namespace, s.StartIndexed = namespace, true
 		s.Secrets.Grace, s.Fleet.Grace = time.Second, time.Second
 	})
 	require.NoError(t, err)
@@ -72,11 +77,12 @@ type site struct {
 
 	hub, remote *testenv.Cluster
 	mgr         manager.Manager
+	log         *fleettest.Logbook
 	client      client.Client // of the hub
 	namespace   string
 }
 
-func newScheme(t *testing.T) *runtime.Scheme {
+func newScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
@@ -86,11 +92,11 @@ func newScheme(t *testing.T) *runtime.Scheme {
 
 // newSite sets the implementation up, and does not start the manager.
 func newSite(
-	t *testing.T, envs []*testenv.Cluster, namespace string, i implementation, o capi.Options, limited bool,
+	t testing.TB, envs []*testenv.Cluster, namespace string, i implementation, o capi.Options, limited bool,
 ) *site {
 	t.Helper()
 	scheme := newScheme(t)
-	s := &site{hub: envs[0], remote: envs[1], namespace: namespace}
+	s := &site{hub: envs[0], remote: envs[1], namespace: namespace, log: &fleettest.Logbook{}}
 	var err error
 	s.client, err = client.New(s.hub.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
@@ -104,7 +110,7 @@ func newSite(
 	}
 	s.mgr, err = ctrl.NewManager(config, ctrl.Options{
 		Scheme:  scheme,
-		Logger:  logr.Discard(),
+		Logger:  s.log.Logger(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
 	})
@@ -118,7 +124,7 @@ func newSite(
 
 // limited returns a configuration for the hub with rights in the site's
 // namespace alone.
-func (s *site) limited(t *testing.T) *rest.Config {
+func (s *site) limited(t testing.TB) *rest.Config {
 	t.Helper()
 	account, err := s.hub.AddServiceAccount(t.Context(), s.namespace, "manager")
 	require.NoError(t, err)
@@ -139,7 +145,7 @@ func (s *site) limited(t *testing.T) *rest.Config {
 }
 
 // start runs the manager until the test ends.
-func (s *site) start(t *testing.T) {
+func (s *site) start(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -156,11 +162,16 @@ func (s *site) key() client.ObjectKey {
 
 // cluster creates the Cluster object, with provisioned infrastructure or
 // without.
-func (s *site) cluster(t *testing.T, provisioned bool) *clusterv1.Cluster {
+func (s *site) cluster(t testing.TB, provisioned bool) *clusterv1.Cluster {
+	t.Helper()
+	return s.clusterOf(t, "east", provisioned)
+}
+
+func (s *site) clusterOf(t testing.TB, name string, provisioned bool) *clusterv1.Cluster {
 	t.Helper()
 	object := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
 		Namespace: s.namespace,
-		Name:      "east",
+		Name:      name,
 		Labels:    map[string]string{"stage": "test"},
 	}}
 	require.NoError(t, s.client.Create(t.Context(), object))
@@ -170,20 +181,25 @@ func (s *site) cluster(t *testing.T, provisioned bool) *clusterv1.Cluster {
 	return object
 }
 
-func (s *site) provision(t *testing.T, object *clusterv1.Cluster) {
+func (s *site) provision(t testing.TB, object *clusterv1.Cluster) {
 	t.Helper()
 	object.Status.Initialization.InfrastructureProvisioned = new(true)
 	require.NoError(t, s.client.Status().Update(t.Context(), object))
 }
 
 // secret creates or updates the kubeconfig Secret.
-func (s *site) secret(t *testing.T, kubeconfig []byte) {
+func (s *site) secret(t testing.TB, kubeconfig []byte) {
+	t.Helper()
+	s.secretOf(t, "east", kubeconfig)
+}
+
+func (s *site) secretOf(t testing.TB, name string, kubeconfig []byte) {
 	t.Helper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.namespace,
-			Name:      "east-kubeconfig",
-			Labels:    map[string]string{clusterv1.ClusterNameLabel: "east"},
+			Name:      name + "-kubeconfig",
+			Labels:    map[string]string{clusterv1.ClusterNameLabel: name},
 		},
 		Data: map[string][]byte{"value": kubeconfig},
 		Type: clusterv1.ClusterSecretType,
@@ -197,12 +213,12 @@ func (s *site) secret(t *testing.T, kubeconfig []byte) {
 // cluster up after 75 s.
 const within = 2 * time.Minute
 
-func eventually(t *testing.T, what string, done func() bool) {
+func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, within, 20*time.Millisecond, what)
 }
 
-func (s *site) connected(t *testing.T) client.Client {
+func (s *site) connected(t testing.TB) client.Client {
 	t.Helper()
 	var c client.Client
 	eventually(t, "connected", func() bool {
@@ -213,12 +229,12 @@ func (s *site) connected(t *testing.T) client.Client {
 	return c
 }
 
-func (s *site) state(t *testing.T) capi.HealthCheckingState {
+func (s *site) state(t testing.TB) capi.HealthCheckingState {
 	return s.GetHealthCheckingState(t.Context(), s.key())
 }
 
 // requireNotConnected requires the error of every getter.
-func (s *site) requireNotConnected(t *testing.T) {
+func (s *site) requireNotConnected(t testing.TB) {
 	t.Helper()
 	_, err := s.GetClient(t.Context(), s.key())
 	require.ErrorIs(t, err, capi.ErrClusterNotConnected)

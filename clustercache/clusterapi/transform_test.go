@@ -5,6 +5,9 @@ package clusterapi
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/packed"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 func node() *unstructured.Unstructured {
@@ -112,6 +117,85 @@ func TestStrippingManagedFieldsIsAnAssignment(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, made.dropManagedFields)
 	require.Len(t, made.transforms, 1)
+}
+
+// benchNode is what an API server sends of a Node, with managed fields.
+func benchNode(tb testing.TB) []byte {
+	tb.Helper()
+	u := node()
+	managed := make([]any, 4)
+	for n := range managed {
+		fields := map[string]any{}
+		for f := range 40 {
+			fields[fmt.Sprintf("f:field-%d-%d", n, f)] = map[string]any{}
+		}
+		managed[n] = map[string]any{
+			"manager": fmt.Sprint("kubelet-", n), "operation": "Update", "apiVersion": "v1",
+			"fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:status": fields},
+		}
+	}
+	require.NoError(tb, unstructured.SetNestedField(u.Object, managed, "metadata", "managedFields"))
+	document, err := u.MarshalJSON()
+	require.NoError(tb, err)
+	return document
+}
+
+// stripping returns what each implementation does for an object that arrives,
+// with the transform that strips managed fields and without.
+func stripping(tb testing.TB) map[string]func() {
+	tb.Helper()
+	document, strip := benchNode(tb), cache.TransformStripManagedFields()
+	out := map[string]func(){}
+	for name, o := range map[string]capi.CacheOptions{"plain": {}, "stripped": {DefaultTransform: strip}} {
+		made, err := newCached(scheme.Scheme, o)
+		require.NoError(tb, err)
+		require.Empty(tb, made.transforms)
+		codec := packed.NewCodec()
+		codec.DropManagedFields = made.dropManagedFields
+		kind := codec.Kind(corev1.SchemeGroupVersion.WithKind("Node"))
+		out[name+"/ours"] = func() {
+			item, err := wire.Scan(document)
+			require.NoError(tb, err)
+			_, err = codec.Pack(kind, item)
+			require.NoError(tb, err)
+		}
+		decoder := scheme.Codecs.UniversalDeserializer()
+		out[name+"/theirs"] = func() {
+			object, _, err := decoder.Decode(document, nil, nil)
+			require.NoError(tb, err)
+			if o.DefaultTransform != nil {
+				_, err = o.DefaultTransform(object)
+				require.NoError(tb, err)
+			}
+		}
+	}
+	return out
+}
+
+// TestStrippingManagedFieldsAllocatesNothing: in both implementations an object
+// costs no more with it than without.
+func TestStrippingManagedFieldsAllocatesNothing(t *testing.T) {
+	runs := stripping(t)
+	for _, of := range []string{"theirs", "ours"} {
+		plain := testing.AllocsPerRun(200, runs["plain/"+of])
+		stripped := testing.AllocsPerRun(200, runs["stripped/"+of])
+		t.Logf("%s: %v allocations without the transform, %v with it", of, plain, stripped)
+		require.LessOrEqual(t, stripped, plain, of)
+	}
+}
+
+// BenchmarkStripManagedFields compares what the transform adds to an object
+// that arrives.
+func BenchmarkStripManagedFields(b *testing.B) {
+	runs := stripping(b)
+	for _, name := range slices.Sorted(maps.Keys(runs)) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				runs[name]()
+			}
+		})
+	}
 }
 
 func TestAnErrorOfATransformIsThatOfTheObject(t *testing.T) {
