@@ -43,7 +43,10 @@ func behaviors() []behavior {
 			cases: "1, 2, 4, 16, 22", promise: "without a Secret failures are counted, and the Secret wipes them",
 			run: behaviorSecret,
 		},
-		{cases: "3, 38", promise: "a cluster that was never reachable counts failures by time", run: behaviorUnreachable},
+		{
+			cases: "3, 38", promise: "a cluster that was never reachable counts failures by time",
+			run: behaviorUnreachable,
+		},
 		{cases: "23", promise: "patches of the Cluster object bring no attempt and no event", run: behaviorPatches},
 		{
 			cases: "22, 34", promise: "patches of a Cluster object without a Secret bring no event",
@@ -328,7 +331,6 @@ func behaviorReadsAfterConnect(t *testing.T, s *site) {
 	}
 	requests, err := s.remote.Requests(testenv.UserAgent(s.namespace), testenv.Resource("nodes"))
 	require.NoError(t, err)
-	t.Logf("%d requests for Nodes", len(requests))
 	require.LessOrEqual(t, len(requests), 2, "a list and a watch: %v", requests)
 }
 

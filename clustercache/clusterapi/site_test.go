@@ -45,6 +45,7 @@ var implementations = []implementation{{"theirs", setupTheirs}, {"ours", setupOu
 
 // logged returns a context whose logger is the manager's.
 func logged(t testing.TB, mgr manager.Manager) context.Context {
+	t.Helper()
 	return ctrl.LoggerInto(t.Context(), mgr.GetLogger())
 }
 
