@@ -108,13 +108,37 @@ func (d *demo) kill(ctx context.Context) error {
 	return d.reason(ctx, "staging", "Ready")
 }
 
-// end shows that the caches end with the last Pipeline.
+// end shows that a Pipeline that is deleted waits for the end of its targets,
+// which is all that calls it, and that the caches end with the last Pipeline.
 func (d *demo) end(ctx context.Context) error {
 	before := len(d.clusters.Usage().Uses)
+	if err := d.setFinalizers(ctx, draining); err != nil {
+		return err
+	}
 	if err := d.hub.Delete(ctx, pipeline()); err != nil {
 		return err
 	}
-	took, err := d.Await(ctx, story.Patience, "no cache is left", func() error {
+	d.Say("the Pipeline is deleted, and deletes its targets; the Rollout has a finalizer of its own")
+	if err := d.reason(ctx, "production", "Deleting"); err != nil {
+		return err
+	}
+	if err := d.setFinalizers(ctx); err != nil {
+		return err
+	}
+	d.Say("the finalizer of the Rollout is removed")
+	took, err := d.Await(ctx, story.Patience, "the Pipeline is gone", func() error {
+		p := pipeline()
+		if err := d.hub.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		return fmt.Errorf("finalizers %q, status %+v", p.Finalizers, p.Status)
+	})
+	if err != nil {
+		return err
+	}
+	d.OK("the Pipeline is gone, %s later", story.Brief(took))
+
+	took, err = d.Await(ctx, story.Patience, "no cache is left", func() error {
 		if n := len(d.clusters.Usage().Uses); n > 0 {
 			return fmt.Errorf("%d watches", n)
 		}
@@ -125,4 +149,14 @@ func (d *demo) end(ctx context.Context) error {
 	}
 	d.OK("%d caches before, none %s later", before, story.Brief(took))
 	return nil
+}
+
+// setFinalizers does what the controller of the Rollout would do.
+func (d *demo) setFinalizers(ctx context.Context, finalizers ...string) error {
+	west, o := d.Remotes[1].Client(), object(rollout)
+	if err := west.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		return err
+	}
+	o.SetFinalizers(finalizers)
+	return west.Update(ctx, o)
 }

@@ -28,7 +28,8 @@ func TestTheStoryIsToldInMemoryWithoutServers(t *testing.T) {
 		"ok: production is Ready",
 		"the right to Rollouts is revoked", "ok: production is Forbidden", "ok: production is Ready",
 		"east's API server is killed", "ok: staging is Unreachable", "ok: staging is Ready",
-		"ok: 3 caches before, none", "14 expectations, all met", "the clusters are gone",
+		"the Pipeline is deleted", "ok: production is Deleting", "the finalizer of the Rollout is removed",
+		"ok: the Pipeline is gone", "ok: 3 caches before, none", "16 expectations, all met", "the clusters are gone",
 	)
 }
 

@@ -14,7 +14,8 @@ import (
 // pipelineKind is the kind of Pipelines.
 var pipelineKind = schema.GroupVersionKind{Group: "pipelines.example", Version: "v1", Kind: "Pipeline"}
 
-// Pipeline promotes a version through environments.
+// Pipeline promotes a version through environments. Its targets are deleted
+// with it.
 type Pipeline struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -58,8 +59,8 @@ type EnvironmentStatus struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
 	// Reason is why the environment is not ready, in one word: Waiting for the
-	// environment before, Promoting, NotReady, or the reason of an error, such
-	// as NoAccess, Unreachable, NotServed or Forbidden.
+	// environment before, Promoting, NotReady, Deleting, or the reason of an
+	// error, such as NoAccess, Unreachable, NotServed or Forbidden.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 }

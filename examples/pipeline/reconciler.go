@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,14 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
+// finalizer keeps a Pipeline that is being deleted until its targets are gone.
+const finalizer = "pipelines.example/targets"
+
 // reconciler reconciles Pipelines. It keeps no index of targets, and requeues
 // nothing: on each run it declares the targets and reads them, and it runs
-// again whenever a read could be answered differently.
+// again whenever a read could be answered differently. A Pipeline that is being
+// deleted deletes its targets, and waits in the same way until they are gone.
 type reconciler struct {
 	hub      client.Client
 	clusters *clustercache.ClusterCache
@@ -37,11 +43,20 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	if p.DeletionTimestamp == nil && controllerutil.AddFinalizer(p, finalizer) {
+		if err := r.hub.Update(ctx, p); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	if _, err := r.clusters.Declare(ctx, owner, p.targets()...); err != nil {
 		return reconcile.Result{}, err
 	}
 
 	status, failed := r.promote(ctx, p)
+	if p.DeletionTimestamp != nil && status.ready() {
+		controllerutil.RemoveFinalizer(p, finalizer)
+		return reconcile.Result{}, client.IgnoreNotFound(r.hub.Update(ctx, p))
+	}
 	if equality.Semantic.DeepEqual(status, p.Status) {
 		return reconcile.Result{}, failed
 	}
@@ -76,15 +91,30 @@ func (t Target) kind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(t.APIVersion, t.Kind)
 }
 
+// object returns the target without its content.
+func (t Target) object() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(t.kind())
+	o.SetNamespace(t.Namespace)
+	o.SetName(t.Name)
+	return o
+}
+
+// ready reports whether all environments are.
+func (s PipelineStatus) ready() bool {
+	return !slices.ContainsFunc(s.Environments, func(e EnvironmentStatus) bool { return !e.Ready })
+}
+
 // promote gives the version to each environment that has its turn, and returns
-// the state of all of them. The error is of requests that are worth another
-// attempt.
+// the state of all of them. If the Pipeline is being deleted, an environment is
+// ready once its targets are gone. The error is of requests that are worth
+// another attempt.
 func (r *reconciler) promote(ctx context.Context, p *Pipeline) (status PipelineStatus, failed error) {
 	turn := true
 	for _, e := range p.Spec.Environments {
 		state := EnvironmentStatus{Name: e.Name, Ready: true}
 		for _, t := range e.Targets {
-			reason, err := r.follow(ctx, p, t, turn)
+			reason, err := r.step(ctx, p, t, turn)
 			if reason != "" && state.Ready {
 				state.Ready, state.Reason = false, reason
 				if err != nil {
@@ -108,13 +138,38 @@ func heals(err error) bool {
 		apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
+// step returns why a target is not as the Pipeline wants it, or the empty
+// string, and does what can be done about that.
+func (r *reconciler) step(ctx context.Context, p *Pipeline, t Target, turn bool) (reason string, err error) {
+	if p.DeletionTimestamp != nil {
+		return r.remove(ctx, p, t)
+	}
+	return r.follow(ctx, p, t, turn)
+}
+
+// remove deletes a target, and returns why it is not gone, or the empty string.
+// Only the API server decides that: a cache may not have an object that was
+// created a moment ago. A target that waits for its own finalizers leads here
+// again by its end.
+func (r *reconciler) remove(ctx context.Context, p *Pipeline, t Target) (reason string, err error) {
+	remote, err := r.clusters.Client(p.cluster(t))
+	if err == nil {
+		err = remote.Delete(ctx, t.object())
+	}
+	switch {
+	case err == nil:
+		return "Deleting", nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return "", nil
+	}
+	return clustercache.ReasonOf(err), err
+}
+
 // follow returns why a target does not run the version of the Pipeline, or the
 // empty string. If it is the turn of its environment, the target gets it.
 func (r *reconciler) follow(ctx context.Context, p *Pipeline, t Target, turn bool) (reason string, err error) {
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(t.kind())
-	name := client.ObjectKey{Namespace: t.Namespace, Name: t.Name}
-	if err := r.clusters.Reader(p.cluster(t)).Get(ctx, name, o); err != nil {
+	o := t.object()
+	if err := r.clusters.Reader(p.cluster(t)).Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 		return clustercache.ReasonOf(err), err
 	}
 	wanted, _, _ := unstructured.NestedString(o.Object, "spec", "version")

@@ -6,6 +6,7 @@ package main
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ type bench struct {
 	cc    *clustercache.ClusterCache
 	hub   *clustercachetest.Cluster
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+	calls atomic.Int32 // of the reconciler
 }
 
 func kindOf(kind string) clustercachetest.Kind {
@@ -64,6 +66,7 @@ func newBench(t *testing.T) *bench {
 			if shutdown {
 				return
 			}
+			b.calls.Add(1)
 			_, _ = r.Reconcile(t.Context(), request)
 			b.queue.Done(request)
 		}
@@ -133,7 +136,44 @@ func TestVersionIsPromotedInOrder(t *testing.T) {
 		b.changed()
 		require.Equal(t, []string{"NotReady", "Waiting", "Waiting"}, b.after(time.Second))
 
+	})
+}
+
+// TestPipelineEndsAfterItsTargets: one of them has a finalizer that takes an
+// hour. Its end is all that calls the Pipeline.
+func TestPipelineEndsAfterItsTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.hub.Store(object(release))
+		east, west := b.fleet.Add(namespace+"/east", object(release)), b.fleet.Add(namespace+"/west")
+		west.Serve(kindOf(rollout))
+		draining := object(rollout)
+		draining.SetFinalizers([]string{"delivery.example/draining"})
+		west.Store(draining)
+		p, name := pipeline(), client.ObjectKeyFromObject(pipeline())
+		require.NoError(t, b.hub.Client().Create(t.Context(), p))
+		b.changed()
+		b.after(time.Minute)
+		require.NoError(t, b.hub.Client().Get(t.Context(), name, p))
+		require.Equal(t, []string{finalizer}, p.Finalizers)
+
+		before := b.calls.Load()
 		require.NoError(t, b.hub.Client().Delete(t.Context(), p))
+		b.changed()
+		require.Equal(t, []string{"Ready", "Ready", "Deleting"}, b.after(time.Hour))
+		for _, c := range []*clustercachetest.Cluster{b.hub, east} {
+			o := object(release)
+			require.True(t, apierrors.IsNotFound(c.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o)))
+		}
+
+		o := object(rollout)
+		require.NoError(t, west.Client().Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		o.SetFinalizers(nil)
+		require.NoError(t, west.Client().Update(t.Context(), o))
+		time.Sleep(time.Second)
+		require.True(t, apierrors.IsNotFound(b.hub.Client().Get(t.Context(), name, p)), "its last target is gone")
+		require.LessOrEqual(t, b.calls.Load()-before, int32(5))
+
 		b.changed()
 		time.Sleep(time.Hour)
 		require.Empty(t, b.cc.Usage().Uses, "caches end with the last Pipeline")

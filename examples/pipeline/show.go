@@ -24,7 +24,8 @@ import (
 const (
 	namespace = "shop" // of the Pipeline, the Secrets and the targets
 	release   = "Release"
-	rollout   = "Rollout" // a kind that the cluster west has only later
+	rollout   = "Rollout"                   // a kind that the cluster west has only later
+	draining  = "delivery.example/draining" // a finalizer of the Rollout's controller
 	group     = "delivery.example"
 )
 
@@ -33,7 +34,7 @@ var rights = []rbacv1.PolicyRule{
 	{
 		APIGroups: []string{group},
 		Resources: []string{"releases", "rollouts"},
-		Verbs:     []string{"list", "watch", "patch"},
+		Verbs:     []string{"get", "list", "watch", "patch", "delete"},
 	},
 	definitions,
 	apiServices,
@@ -179,7 +180,7 @@ func (d *demo) tell(ctx context.Context) error {
 		story.Chapter{Title: "Production: no Secret, no kind, no object", Tell: d.appear},
 		story.Chapter{Title: "A right is revoked, and granted again", Tell: d.revoke},
 		story.Chapter{Title: "A cluster goes down, and returns", Tell: d.kill},
-		story.Chapter{Title: "The last Pipeline goes", Tell: d.end},
+		story.Chapter{Title: "The last Pipeline goes, after its targets", Tell: d.end},
 	)
 	if err != nil {
 		return err
