@@ -85,7 +85,8 @@ func (m *wayBack) need() need {
 	return n
 }
 
-// end deletes an owner: with finalizers, without, or unheard by its controllers.
+// end deletes an owner: with finalizers, without, or unheard by its
+// controllers.
 func (m *wayBack) end() {
 	name, how := pick(m, owners...).Name, pick(m, "waits", "waits", "is called", "is not called")
 	m.mu.Lock()
@@ -243,8 +244,8 @@ func gadgetDefinition() *unstructured.Unstructured {
 	}}
 }
 
-// member removes a cluster, adds it, or moves it to another server, which may be
-// that of the other cluster.
+// member removes a cluster, adds it, or moves it to another server, which may
+// be that of the other cluster.
 func (m *wayBack) member() {
 	key := m.cluster()
 	if _, err := m.places.Resolve(m.t.Context(), key); err == nil && m.rnd.IntN(2) == 0 {

@@ -198,12 +198,13 @@ func newWayBack(t *testing.T, seed uint64) *wayBack {
 // control calls the owners of a controller.
 func (m *wayBack) control(name string) {
 	called := controller.EnqueueDeclarer(fleettest.Owner("").GVK, name)
-	s := controller.DeclarerSource(m.cc, func(ctx context.Context, o clustercache.Owner) (requests []clustercache.Owner) {
+	mapping := func(ctx context.Context, o clustercache.Owner) (requests []clustercache.Owner) {
 		for _, r := range called(ctx, o) {
 			requests = append(requests, ownerOf(r.Name, name))
 		}
 		return requests
-	})
+	}
+	s := controller.DeclarerSource(m.cc, mapping)
 	require.NoError(m.t, s.Start(m.t.Context(), m.queue))
 	m.t.Cleanup(func() { require.NoError(m.t, s.Close(context.Background())) })
 }
@@ -243,9 +244,9 @@ func (m *wayBack) work() {
 	}
 }
 
-// reconcile declares what an owner needs and reads it, in any order, in one step
-// or two, and as slow as a reconciler may be. An owner that is being deleted
-// waits until nothing is left of what it needs.
+// reconcile declares what an owner needs and reads it, in any order, in one
+// step or two, and as slow as a reconciler may be. An owner that is being
+// deleted waits until nothing is left of what it needs.
 func (m *wayBack) reconcile(owner clustercache.Owner) {
 	m.mu.Lock()
 	spec, state := m.specs[owner], m.objects[owner.Name]
@@ -411,7 +412,8 @@ func (m *wayBack) readOne(cluster client.ObjectKey, n need) (answer, error) {
 
 // String names the read.
 func (n need) String() string {
-	return fmt.Sprint(n.form, " ", n.Cluster.Name, n.ClusterSelector, " ", n.Kind.GetObjectKind().GroupVersionKind().Kind, n.Options)
+	kind := n.Kind.GetObjectKind().GroupVersionKind().Kind
+	return fmt.Sprint(n.form, " ", n.Cluster.Name, n.ClusterSelector, " ", kind, n.Options)
 }
 
 // settle lets nothing be done for 20 minutes, and compares. The hub answers
