@@ -304,7 +304,7 @@ func (a *audit) settledLocked(name types.NamespacedName, d comparison.Difference
 		return changed && !ordering.Behind(version, d.Version)
 	}
 	o := a.informer.mu.store.Get(name.Namespace, name.Name)
-	return o == nil || changed && !atMost(o, d.Version)
+	return o == nil || changed && !ordering.Reaches(d.Version, o.GetResourceVersion())
 }
 
 // verdict combines both lists: a change is lost if the stream has owed it since

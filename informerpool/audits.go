@@ -203,6 +203,22 @@ func (p *Pool) scheduleAuditLocked(i *informer) {
 	p.wakeAuditsLocked()
 }
 
+// auditLikeLocked schedules the audit of an informer that continues another one
+// for when that of the other one is due: nothing is compared later because of
+// it.
+func (p *Pool) auditLikeLocked(i, other *informer) {
+	if p.options.AuditInterval <= 0 {
+		return
+	}
+	at := time.Now() // it is being audited
+	if next := &other.audits.next; next.Listed() {
+		at = next.At()
+	}
+	i.audits.by = other.audits.by
+	p.bringForwardLocked(i, at)
+	p.wakeAuditsLocked()
+}
+
 func (p *Pool) appointLocked(i *informer, at time.Time) {
 	i.audits.then = time.Time{}
 	i.audits.next.Value = i

@@ -132,13 +132,14 @@ func (r *reflector) learnDefinition() {
 	if !able || !definable(r.informer.key.Resource.Group) {
 		return
 	}
-	if d := r.definition; d != nil && r.missed.IsZero() && (!d.over() || d.err == nil) {
+	if d := r.informer.published.definition.Load(); d != nil && r.missed.IsZero() && (!d.over() || d.err == nil) {
 		return
 	}
 	i, epoch := r.informer, r.server.epoch
 	found, ask := i.cluster.definitions.shared(
 		definitionKey{resource: i.key.Resource.GroupResource(), epoch: epoch}, r.missed)
-	r.definition, r.missed = found, time.Time{}
+	i.published.definition.Store(found)
+	r.missed = time.Time{}
 	if ask {
 		i.pool.running.Go(func() { i.askDefinition(found, epoch) })
 	}
@@ -239,7 +240,7 @@ func (r *reflector) undefined(ctx context.Context) (gone bool, why error) {
 	if !definable(r.informer.key.Resource.Group) {
 		return false, errUndefined
 	}
-	was, err := r.definition.answer()
+	was, err := r.informer.published.definition.Load().answer()
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("whether its CustomResourceDefinition is gone is not known: %w", err)

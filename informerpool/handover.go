@@ -6,8 +6,13 @@ package informerpool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
@@ -15,144 +20,227 @@ import (
 // A lease may be served by a wider informer than its own key selects. Such an
 // informer has two kinds of leases: its own, and riders. Riders stay only while
 // it also has leases of its own and the server lets it run. After that each
-// rider gets an informer of its own. The wider one serves it until the new one
-// has synced and is not behind; then the lease is moved, and its handlers
-// receive the difference, if there is one.
+// rider gets an informer of its own, which continues the wider one:
+//
+//	wider    list ── v1 ── v2 ── v3            released, or refused
+//	                              │ the objects that the rider selects
+//	rider's                       └── watch from v3 ── v4 ──
+//
+// The rider is moved at once, and nothing is listed. The new informer lists
+// only if the objects are not known to be those of one version, or if the
+// server does not know that version any more.
 
-// forsakenAfter is how long an informer may be degraded before narrower leases
-// stop relying on it.
+// forsakenAfter is how long an informer may be degraded, although its server
+// answers, before narrower leases stop relying on it.
 const forsakenAfter = time.Minute
 
-// move is a lease on its way to another informer.
-type move struct{ from, to *informer }
+// handOver is what riders got other informers for, and what is left to do
+// without the pool's lock.
+type handOver struct {
+	pool   *Pool
+	from   *informer
+	to     []*informer // started for the riders
+	asked  []*informer // those that lack an object which a rider's user was shown
+	unused []*informer // removed from the pool
+}
 
-// handOverLocked finds another informer for every rider. The pool's lock is
-// held; begin does the rest without it.
-func (p *Pool) handOverLocked(i *informer) []move {
+// retireLocked ends an informer that has no lease of its own any more.
+func (p *Pool) retireLocked(i *informer) handOver {
+	h := p.handOverLocked(i)
+	p.unlinkLocked(i)
+	h.unused = append(h.unused, i)
+
+	return h
+}
+
+// handOverLocked moves every rider to another informer. The pool's lock is
+// held; finish does the rest without it.
+func (p *Pool) handOverLocked(i *informer) handOver {
+	h := handOver{pool: p, from: i}
 	if p.mu.closed {
-		return nil
+		return h
 	}
-	var moves []move
 	for l := range i.holders.leases {
-		key := l.Key()
-		if key == i.key || l.next != nil {
-			continue
+		if l.Key() != i.key {
+			h.moveLocked(l)
 		}
-		to := p.findLocked(key, i)
-		if to == nil {
-			to = p.startLocked(key)
-		}
-		l.next = to
-		to.holders.heirs[l] = struct{}{}
-		to.holders.moving.Add(1)
-		i.holders.moving.Add(1)
-		moves = append(moves, move{from: i, to: to})
 	}
-
-	return moves
+	return h
 }
 
-// begin copies the leases' indexes to the new informers, and moves the leases
-// whose new informer has synced already.
-func (p *Pool) begin(moves []move) {
-	for _, m := range moves {
-		m.to.copyIndexes(m.from)
-		p.takeOver(m.to)
+// finish copies the indexes that were being filled, and stops the informers
+// that nothing uses any more.
+func (h *handOver) finish() {
+	for _, to := range h.to {
+		h.pool.options.Logger.V(1).Info("Informer continues a wider one",
+			"informer", to.key.String(), "wider", h.from.key.String())
+		to.copyIndexes(h.from)
+	}
+	for _, i := range h.asked {
+		h.pool.auditSeen(i)
+	}
+	for _, i := range h.unused {
+		h.pool.options.Logger.V(1).Info("Informer stopped", "informer", i.key.String())
+		i.stop(ErrReleased)
 	}
 }
 
-// successor returns the informer that a lease is on its way to, or nil.
-func (p *Pool) successor(l *Lease) *informer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return l.next
-}
-
-// unhandLocked cancels the move of a lease. It returns the informer that is no
-// longer needed, if any, removed from the pool.
-func (p *Pool) unhandLocked(l *Lease) []*informer {
-	to := l.next
-	if to == nil {
-		return nil
-	}
-	l.next = nil
-	delete(to.holders.heirs, l)
-	to.holders.moving.Add(-1)
-	l.informer().holders.moving.Add(-1)
-
-	return p.unlinkUnusedLocked(to)
-}
-
-// forsake hands over the riders of an informer that was refused, or that has
-// been degraded for long: informers of their own may be allowed, or may work.
-func (p *Pool) forsake(i *informer, err error) {
-	if !permanent(err) && !i.degradedFor(forsakenAfter) {
+// forsake hands over the riders of an informer whose attempt failed, if it was
+// refused, or has been degraded for long: informers of their own may be
+// allowed, or may work. While the whole cluster is away they would not.
+// answers reports that the server has accepted a request of the attempt.
+func (p *Pool) forsake(i *informer, err error, answers bool) {
+	alone := i.degradedFor(forsakenAfter) && (answers || p.followsAny(i.key.Cluster))
+	if !permanent(err) && !alone {
 		return
 	}
 	p.mu.Lock()
-	var moves []move
+	var h handOver
 	if p.mu.informers[i.key] == i {
-		moves = p.handOverLocked(i)
+		h = p.handOverLocked(i)
 	}
 	p.mu.Unlock()
 
-	p.begin(moves)
+	h.finish()
 }
 
-// takeOver moves the waiting leases to an informer that has made progress, and
-// cancels the moves away from it if there is no reason for them any more.
-func (p *Pool) takeOver(i *informer) {
-	if i.holders.moving.Load() == 0 {
-		return
-	}
-	var unused []*informer
-	ask := false
-	p.mu.Lock()
-	for l := range i.holders.heirs {
-		from := l.informer()
-		if from.holders.owned(from.key) && from.healthy() {
-			unused = append(unused, p.unhandLocked(l)...)
-		} else if moved, lacks := l.moveLocked(i); moved {
-			ask = ask || lacks
-			unused = append(unused, p.unlinkUnusedLocked(from)...)
-		}
-	}
-
-	if i.holders.owned(i.key) && i.healthy() {
-		for l := range i.holders.leases {
-			unused = append(unused, p.unhandLocked(l)...)
-		}
-	}
-	p.mu.Unlock()
-
-	p.stopUnused(unused)
-	if ask {
-		p.auditSeen(i)
-	}
+// followsAny reports whether an informer of a cluster follows its server.
+func (p *Pool) followsAny(cluster types.NamespacedName) bool {
+	return slices.ContainsFunc(p.of(cluster), func(i *informer) bool {
+		return i.healthy() && i.unfollowed().IsZero()
+	})
 }
 
-// moveLocked makes i serve the lease unless i is behind the informer that
-// serves it now. It also reports whether a seen object that the lease takes
-// along requires an audit of i. The pool's lock is held, so the locks of two
-// informers are never taken in different orders.
-func (l *Lease) moveLocked(i *informer) (moved, ask bool) {
+// moveLocked moves a rider to an informer that covers it and has shown all that
+// the rider's has. If there is none, a new one continues the rider's, also for
+// the leases of the informer of that key that is behind. The pool's lock is
+// held, so the locks of two informers are never taken in different orders.
+func (h *handOver) moveLocked(l *Lease) {
 	from := l.at.Load()
-	to := &place{key: from.key, informer: i, selector: newSelector(i.key, from.key)}
 	from.informer.mu.Lock()
 	defer from.informer.mu.Unlock()
 
-	i.mu.Lock()
-	defer i.mu.Unlock()
-
-	if !i.mu.synced || to.behindLocked(from) {
-		return false, false
+	if to := h.pool.findLocked(from.key, from.informer); to != nil && to.reachesLocked(from) {
+		h.placeLocked(l, to)
+		return
 	}
-	l.next = nil
-	delete(i.holders.heirs, l)
-	i.holders.moving.Add(-1)
-	from.informer.holders.moving.Add(-1)
+	behind := h.pool.mu.informers[from.key]
+	if behind != nil {
+		h.pool.unlinkLocked(behind)
+		behind.holders.stay()
+		h.unused = append(h.unused, behind)
+	}
+	to := h.pool.continueLocked(from)
+	h.to = append(h.to, to)
+	h.placeLocked(l, to)
+	if behind == nil {
+		return
+	}
 
-	return true, l.replaceLocked(from, to)
+	behind.mu.Lock()
+	defer behind.mu.Unlock()
+	for other := range behind.holders.leases {
+		h.placeLocked(other, to)
+	}
+}
+
+// placeLocked makes an informer serve a lease. The lock of the one that serves
+// it now is held.
+func (h *handOver) placeLocked(l *Lease, by *informer) {
+	by.mu.Lock()
+	defer by.mu.Unlock()
+
+	from := l.at.Load()
+	if l.replaceLocked(from, &place{key: from.key, informer: by, selector: newSelector(by.key, from.key)}) {
+		h.asked = append(h.asked, by)
+	}
+}
+
+// reachesLocked reports whether the informer has shown all that a rider's has
+// shown. Only versions of one history can be compared. The lock of the rider's
+// informer is held.
+func (i *informer) reachesLocked(from *place) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+
+	other := from.informer
+	switch {
+	case !other.mu.synced:
+		return true
+	case !i.mu.synced:
+		return false
+	case i.mu.epoch != other.mu.epoch || other.mu.doubt != nil:
+		return true // the newer list is right
+	case i.mu.history != other.mu.history:
+		return i.mu.history > other.mu.history
+	case ordering.Behind(i.mu.rv, other.shownAtLocked()):
+		return false
+	case i.mu.refused.Len() == 0 && i.mu.refused.All() == nil:
+		return true
+	}
+	return !slices.ContainsFunc(from.selectedLocked(), func(o *Object) bool { // handlers must not receive a delete
+		return i.mu.refused.Has(store.ViewOf(o)) && !other.mu.refused.Has(store.ViewOf(o))
+	})
+}
+
+// continueLocked starts an informer for a rider's key that continues the
+// rider's informer, whose lock is held.
+func (p *Pool) continueLocked(from *place) *informer {
+	if !from.informer.mu.synced {
+		return p.startLocked(from.key)
+	}
+	r := newReflector(newInformer(p, from.key), backoff.Backoff{Limit: p.options.MaxBackoff})
+	r.continues(from)
+	if source, counts := p.options.Source.(interface{ continues(from, to Key) }); counts {
+		source.continues(from.informer.key, from.key)
+	}
+	p.runLocked(&r)
+	p.auditLikeLocked(r.informer, from.informer)
+
+	return r.informer
+}
+
+// continues makes the reflector of a new informer, which is not running yet,
+// continue another informer: with the objects that a place selects, at the same
+// version, and as much to be trusted. The lock of the other one is held.
+func (r *reflector) continues(from *place) {
+	i, other := r.informer, &from.informer.mu
+	objects := from.selectedLocked()
+	i.mu.store = other.store.Part(objects)
+	i.mu.refused, i.mu.synced, i.mu.unserved = other.refused.Clone(), true, other.unserved
+	i.mu.position, i.mu.trust = other.position, other.trust
+	i.mu.dubious = other.dubious || other.attempt.finding != nil
+	if i.mu.trial = nil; other.trial.pending() {
+		i.mu.standing = other.trial.before
+	}
+	followed := i.mu.state == StateSynced && i.mu.detached.IsZero() && !i.mu.polling
+	signs := &from.informer.signs
+	i.signs.event.Store(signs.event.Load())
+	i.signs.proof.Store(signs.proof.Load())
+	i.signs.expired.Store(signs.expired.Load())
+	i.mu.detach(i.pool.clock.At(signs.proof.Load()), i.pool.options.StallTimeout)
+	i.published.listed.Store(from.informer.published.listed.Load())
+	i.published.definition.Store(from.informer.published.definition.Load())
+	i.chargeLocked()
+	i.changedLocked()
+
+	r.server.epoch = i.mu.epoch
+	r.at.replace = i.mu.doubt != nil
+	if ordering.Ordered(i.mu.rv) {
+		r.at.reach = i.mu.rv
+	}
+	if from.informer.exactLocked() && !i.mu.polling {
+		r.at.resume = i.mu.rv
+	}
+	if len(objects) > 0 {
+		r.kind.packed = objects[0].Kind()
+	}
+	if apierrors.IsNotFound(i.mu.verdict.refusal) {
+		r.missed = time.Now()
+	}
+	// If the server does not know the version any more, nothing has failed.
+	r.session.quieted, r.session.proven = true, followed
+	r.failures.away = !followed
 }
 
 // replaceLocked replaces the lease's place and moves its listeners along. It
@@ -162,16 +250,16 @@ func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 	delete(from.informer.holders.leases, l)
 	to.informer.holders.leases[l] = struct{}{}
 	var shown []*Object
-	if from.informer.mu.synced {
-		shown = from.selectedLocked()
-	}
 	listeners := from.informer.mu.listeners[:0:0]
 	for _, ln := range from.informer.mu.listeners {
 		if ln.lease != l {
 			listeners = append(listeners, ln)
 			continue
 		}
-		if shown != nil {
+		if from.informer.mu.synced {
+			if shown == nil {
+				shown = from.selectedLocked()
+			}
 			ln.inherited = ln.delivered(shown)
 		}
 		ln.filter.Lease = to.selector
@@ -196,50 +284,19 @@ func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 // selector.
 func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
-	for o := range p.informer.mu.store.In(p.selector.Namespace) {
+	all := p.informer.mu.store
+	if name, one := p.selector.Name(); one && (p.key.Namespace != "" || all.CountIn("") == all.Count) {
+		if o := all.Get(p.key.Namespace, name); o != nil && p.selector.Match(o) {
+			out = append(out, o)
+		}
+		return out
+	}
+	for o := range all.In(p.selector.Namespace) {
 		if p.selector.Empty() || p.selector.Match(o) {
 			out = append(out, o)
 		}
 	}
 	return out
-}
-
-// behindLocked reports whether the place lacks a change that the other one has
-// shown. Only versions of one history can be compared: between histories, the
-// newer list is right.
-func (p *place) behindLocked(other *place) bool {
-	a, b := p.informer, other.informer
-	if !b.mu.synced || a.mu.epoch != b.mu.epoch || b.mu.doubt != nil {
-		return false
-	}
-	for _, o := range other.selectedLocked() {
-		if a.mu.refused.Has(store.ViewOf(o)) {
-			return true // it refused the object: handlers must not receive a delete
-		}
-	}
-	if !ordering.Behind(a.mu.rv, b.mu.rv) {
-		return false
-	}
-	for _, o := range other.selectedLocked() {
-		n := a.mu.store.Of(o)
-		if n == nil && !atMost(o, a.mu.rv) || n != nil && ordering.Older(n, o) {
-			return true
-		}
-	}
-
-	for _, n := range p.selectedLocked() {
-		o := b.mu.store.Of(n)
-		if (o == nil || !other.selector.Empty() && !other.selector.Match(o)) && atMost(n, b.mu.rv) {
-			return true // it was deleted, or left the selection, since
-		}
-	}
-
-	return false
-}
-
-// atMost reports whether an object's state is no later than a version.
-func atMost(o *Object, rv string) bool {
-	return ordering.Reaches(rv, o.GetResourceVersion())
 }
 
 // Retarget moves the lease to another key of its cluster, for example when a
@@ -264,7 +321,6 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 		p.mu.Unlock()
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	unused := p.unhandLocked(l)
 	from := l.at.Load()
 	i := p.findLocked(key, nil)
 	if i == nil {
@@ -272,16 +328,14 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	}
 	i.holders.stay()
 	ask := l.retargetLocked(from, &place{key: key, informer: i, selector: newSelector(i.key, key)})
-	var moves []move
-	if !from.informer.holders.owned(from.informer.key) {
-		unused = append(unused, p.unlinkUnusedLocked(from.informer)...)
-		moves = p.handOverLocked(from.informer)
+	var h handOver
+	if was := from.informer; !was.holders.owned(was.key) && was.holders.linger == nil {
+		h = p.retireLocked(was)
 	}
 	p.mu.Unlock()
 
 	i.copyIndexes(from.informer)
-	p.stopUnused(unused)
-	p.begin(moves)
+	h.finish()
 	if ask {
 		p.auditSeen(i)
 	}

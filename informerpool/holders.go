@@ -4,24 +4,22 @@
 package informerpool
 
 import (
-	"sync/atomic"
 	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 )
 
 // holders decide how long an informer lives. The pool's lock protects them.
 //
-// INVARIANT: an informer in the pool's map has a lease or an heir, or lingers.
+// INVARIANT: an informer in the pool's map has a lease on its own key, or
+// lingers.
 type holders struct {
 	leases map[*Lease]struct{}
-	heirs  map[*Lease]struct{} // leases that the informer is going to serve once it has synced
 	linger *time.Timer
-	// moving counts heirs, and leases that another informer is going to serve.
-	// It is a hint that avoids taking the pool's lock for each event.
-	moving atomic.Int32
 }
 
 // idle reports whether no lease needs the informer.
-func (h *holders) idle() bool { return len(h.leases)+len(h.heirs) == 0 }
+func (h *holders) idle() bool { return len(h.leases) == 0 }
 
 // stay ends the linger. A timer that has fired finds the new lease.
 func (h *holders) stay() {
@@ -44,16 +42,21 @@ func (h *holders) owned(key Key) bool {
 // startLocked starts an informer. The caller has checked p.closed under the
 // same lock, so Close waits for every informer there can be.
 func (p *Pool) startLocked(key Key) *informer {
-	i := newInformer(p, key)
-	p.mu.informers[key] = i
+	r := newReflector(newInformer(p, key), backoff.Backoff{Limit: p.options.MaxBackoff})
+	p.runLocked(&r)
+	return r.informer
+}
+
+// runLocked starts the informer of a reflector.
+func (p *Pool) runLocked(r *reflector) {
+	i := r.informer
+	p.mu.informers[i.key] = i
 	p.scheduleAuditLocked(i)
 	if p.options.PermissionInterval > 0 {
 		p.rights.Join(&i.right)
 	}
 	i.cluster.informers[i] = struct{}{}
-	p.running.Go(i.run)
-
-	return i
+	p.running.Go(func() { i.run(r) })
 }
 
 // findLocked returns the informer for key, or one other than except that covers
@@ -78,37 +81,24 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	p.mu.Lock()
 	i := l.informer() // stays the same while the pool's lock is held
 	delete(i.holders.leases, l)
-	end := p.unhandLocked(l)
 	if i.holders.owned(i.key) || p.mu.informers[i.key] != i {
 		p.mu.Unlock()
-
-		p.stopUnused(end)
 		return
 	}
-	idle := i.holders.idle()
-	if linger > 0 && (idle || i.holders.linger == nil && i.key == l.Key()) {
+	if linger > 0 && (i.holders.idle() || i.holders.linger == nil) {
 		var t *time.Timer
 		t = time.AfterFunc(linger, func() { p.expire(i, &t) })
 		i.holders.linger = t
 		p.mu.Unlock()
-
-		p.stopUnused(end)
 		return
 	}
-
-	var moves []move
-	switch {
-	case idle:
-		p.unlinkLocked(i)
-		end = append(end, i)
-	case i.holders.linger == nil:
-		moves = p.handOverLocked(i)
+	var h handOver
+	if i.holders.idle() || i.holders.linger == nil {
+		h = p.retireLocked(i)
 	}
-
 	p.mu.Unlock()
 
-	p.stopUnused(end)
-	p.begin(moves)
+	h.finish()
 }
 
 // unused reports whether nothing uses an informer any more.
@@ -118,7 +108,7 @@ func (p *Pool) unused(i *informer) bool {
 	return i.holders.idle()
 }
 
-// expire stops an informer whose linger is over, unless it was acquired at the
+// expire ends an informer whose linger is over, unless it was acquired at the
 // moment the timer fired.
 func (p *Pool) expire(i *informer, timer **time.Timer) {
 	p.mu.Lock()
@@ -130,18 +120,10 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 		return
 	}
 	i.holders.linger = nil
-	if !i.holders.idle() { // leases of narrower keys use it
-		moves := p.handOverLocked(i)
-		p.mu.Unlock()
-
-		p.begin(moves)
-		return
-	}
-
-	p.unlinkLocked(i)
+	h := p.retireLocked(i)
 	p.mu.Unlock()
 
-	p.stopUnused([]*informer{i})
+	h.finish()
 }
 
 // unlinkLocked takes an informer out of the pool, so that it is not found any
@@ -152,22 +134,4 @@ func (p *Pool) unlinkLocked(i *informer) {
 	p.rights.Leave(&i.right)
 	delete(i.cluster.informers, i)
 	p.foldLocked(i.key.Cluster, i.cluster)
-}
-
-// stopUnused stops informers that were taken out of the pool.
-func (p *Pool) stopUnused(informers []*informer) {
-	for _, i := range informers {
-		p.options.Logger.V(1).Info("Informer stopped", "informer", i.key.String())
-		i.stop(ErrReleased)
-	}
-}
-
-// unlinkUnusedLocked removes an informer from the pool if no lease needs it and
-// it does not linger.
-func (p *Pool) unlinkUnusedLocked(i *informer) []*informer {
-	if !i.holders.idle() || i.holders.linger != nil || p.mu.informers[i.key] != i {
-		return nil
-	}
-	p.unlinkLocked(i)
-	return []*informer{i}
 }

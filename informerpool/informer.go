@@ -95,6 +95,8 @@ type signs struct {
 type published struct {
 	scope  atomic.Int32          // a scope: that of the store's objects
 	listed atomic.Pointer[Epoch] // the epoch of the objects that reads return; nil while they return none
+
+	definition atomic.Pointer[definition] // of the resource, as of when it was served
 }
 
 // newInformer returns a new informer. The pool's lock is held.
@@ -108,7 +110,7 @@ func newInformer(p *Pool, key Key) *informer {
 		cancel:  cancel,
 		done:    make(chan struct{}),
 		wake:    backoff.NewWaker(),
-		holders: holders{leases: map[*Lease]struct{}{}, heirs: map[*Lease]struct{}{}},
+		holders: holders{leases: map[*Lease]struct{}{}},
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store = store.New()
@@ -117,19 +119,13 @@ func newInformer(p *Pool, key Key) *informer {
 	return i
 }
 
-// run is the informer's goroutine.
-func (i *informer) run() {
-	r := newReflector(i, backoff.Backoff{Limit: i.pool.options.MaxBackoff})
-	i.reflect(&r)
-}
-
-// reflect runs a reflector to its end, on another goroutine if a user's
-// function ends this one.
-func (i *informer) reflect(r *reflector) {
+// run is the informer's goroutine. It runs the reflector to its end, on
+// another goroutine if a user's function ends this one.
+func (i *informer) run(r *reflector) {
 	ended := false
 	defer func() {
 		if !ended {
-			i.pool.running.Go(func() { i.reflect(r) })
+			i.pool.running.Go(func() { i.run(r) })
 		}
 	}()
 	r.run(i.ctx)

@@ -29,7 +29,6 @@ type Lease struct {
 	at       atomic.Pointer[place] // replaced with the locks of both informers held
 	released chan struct{}
 	once     sync.Once
-	next     *informer // the informer the lease is being handed over to; protected by the pool's lock
 
 	mu struct { // never held while another lock is taken
 		sync.Mutex
@@ -282,11 +281,12 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 	if name == "" || name == store.OwnerIndex {
 		return fmt.Errorf("%s: index %q: %w", l.Key(), name, ErrIndexExists)
 	}
-	if err := l.informer().addIndex(name, values); err != nil {
+	i := l.informer()
+	if err := i.addIndex(name, values); err != nil {
 		return err
 	}
-	if next := l.pool.successor(l); next != nil {
-		_ = next.addIndex(name, values) // it may have the index already, from another lease
+	if now := l.informer(); now != i { // handed over meanwhile
+		_ = now.addIndex(name, values) // it may have the index already
 	}
 	return nil
 }

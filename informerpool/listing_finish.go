@@ -50,7 +50,7 @@ func (l *listing) finish(rv string) error {
 	}
 	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
 	if !r.missed.IsZero() {
-		r.definition = nil // the resource may be another one by now
+		r.informer.published.definition.Store(nil) // the resource may be another one by now
 	}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
 	r.informer.proofAt(cmp.Or(l.asOf, r.informer.pool.clock.Now()))
@@ -67,7 +67,6 @@ func (l *listing) finish(rv string) error {
 	if l.broken != nil {
 		r.rolledBack(l.broken, before)
 	}
-	r.informer.pool.takeOver(r.informer)
 
 	return nil
 }

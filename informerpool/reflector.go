@@ -40,10 +40,9 @@ type reflector struct {
 	refusal    backoff.Refusal
 	at         cursor
 	kind       kindCheck
-	listing    *listing    // the list under way; nil between lists
-	absent     absence     // what lists reported about the resource itself
-	missed     time.Time   // when a list last said that the resource is missing; zero if it was served since
-	definition *definition // of the resource, as of when it was served
+	listing    *listing  // the list under way; nil between lists
+	absent     absence   // what lists reported about the resource itself
+	missed     time.Time // when a list last said that the resource is missing; zero if it was served since
 	failures   failures
 	rollback   backoff.Relapse // the history went back
 	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
@@ -70,7 +69,8 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 type session struct {
 	relisted bool // the attempt began with a list
 	behind   bool // a list has to follow, since the stream began with some of the objects that exist
-	quieted  bool // the previous attempt ended for the sake of proof, not because of a fault
+	quieted  bool // the previous attempt ended for the sake of proof, not because of a fault, or there is none
+	proven   bool // the stream of another informer has just shown that the server's history reaches at.resume
 	listens  bool // it has waited for the next list of a resource without versions, which is due after pause
 	pause    time.Duration
 }
@@ -100,8 +100,9 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 		r.unrefused()
 		*r = newReflector(r.informer, r.backoff)
 		r.restores = maxRestores
+		r.informer.published.definition.Store(nil)
 	}
-	r.session.relisted, r.session.listens = false, false
+	r.session.relisted, r.session.listens, r.server.answers = false, false, false
 	r.heedAudit(r.informer.takeFinding())
 	began := time.Now()
 	err := errUnreturned
@@ -152,7 +153,7 @@ func (r *reflector) endedAt(rv string) error {
 func (r *reflector) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
 	quieted := r.session.quieted
-	r.session.quieted = false
+	r.session.quieted, r.session.proven = false, false
 	misled := r.informer.end()
 	r.session.behind = r.at.end(r.informer.mu.store.Count)
 	if time.Since(began) >= settling {
@@ -277,7 +278,7 @@ func (r *reflector) failed(err error) {
 		r.logged = cause
 		r.log(err)
 	}
-	r.informer.pool.forsake(r.informer, err)
+	r.informer.pool.forsake(r.informer, err, r.server.answers)
 	if r.options.OnFailed == nil {
 		return
 	}

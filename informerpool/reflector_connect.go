@@ -26,7 +26,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 	if epoch != r.server.epoch {
 		r.at.replace = r.at.replace || r.informer.hasSynced()
 		r.server.epoch, r.at.resume, r.at.reach = epoch, "", ""
-		r.definition = nil
+		r.informer.published.definition.Store(nil)
 		r.informer.loosenSeen()
 		r.kind.forget(&r.informer.key)
 	}
@@ -55,9 +55,15 @@ func (r *reflector) recounts() bool {
 // resume returns the stream that continues the last one, if the history
 // question is answered. list reports that a list is due instead.
 func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error) {
+	if err := r.kind.learn(ctx, &r.server); err != nil { // known since the first list, if there was one
+		return nil, false, err
+	}
 	var unsure error
 	err = r.ask(ctx, func() (err error) {
-		if unsure = r.guard(ctx); unsure != nil {
+		if !r.session.proven {
+			unsure = r.guard(ctx)
+		}
+		if unsure != nil {
 			return unsure
 		}
 		r.server.count(countResumes)

@@ -51,6 +51,7 @@ type server struct {
 
 	informer *informer
 	epoch    Epoch // that requests are made for
+	answers  bool  // it has accepted a request of the attempt
 }
 
 // abilities are what the reflector has learned about how its server lists and

@@ -65,6 +65,16 @@ func (s *dynamicSource) forget(key Key) {
 	}
 }
 
+// continues makes the informer of a key count on from where that of another key
+// is.
+func (s *dynamicSource) continues(from, to Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.versions[from]; v != nil {
+		s.versions[to] = v.Clone()
+	}
+}
+
 // Ready implements Source.
 func (s *dynamicSource) Ready(_ context.Context, cluster types.NamespacedName) (Epoch, error) {
 	_, err := s.clients(cluster)

@@ -38,6 +38,11 @@ type trial struct {
 	settle   *time.Timer // nil if the stream is trusted
 }
 
+// pending reports whether a stream is on trial and may still prove to be none.
+func (t *trial) pending() bool {
+	return t != nil && (t.settle != nil || time.Since(t.accepted) < settling)
+}
+
 // trust is what the informer's relation to its server says about the objects.
 // informer.mu protects it.
 type trust struct {

@@ -195,17 +195,21 @@ func (l *Lease) Position() Position {
 	i := l.rlock().informer
 	defer i.mu.RUnlock()
 
-	p := Position{
+	return Position{
 		Synced:          l.readableLocked() == nil,
 		ResourceVersion: i.mu.rv,
 		Epoch:           i.mu.epoch,
 		History:         i.mu.history,
-		Shown:           i.mu.rv,
+		Shown:           i.shownAtLocked(),
 	}
-	if ordering.Behind(p.Shown, i.mu.partial) {
-		p.Shown = i.mu.partial
+}
+
+// shownAtLocked returns the highest version that reads may return.
+func (i *informer) shownAtLocked() string {
+	if ordering.Behind(i.mu.rv, i.mu.partial) {
+		return i.mu.partial
 	}
-	return p
+	return i.mu.rv
 }
 
 // compareKeys orders keys by cluster, resource and selection.

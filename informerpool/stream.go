@@ -59,6 +59,7 @@ func (s *server) send(
 		return nil, err
 	}
 
+	s.answers = true
 	b.ReadCloser = s.informer.pool.calls.Body(rc, &s.informer.key)
 
 	return b, nil

@@ -256,7 +256,6 @@ func (i *informer) advanced(ask bool) {
 	if ask {
 		i.pool.auditSeen(i)
 	}
-	i.pool.takeOver(i)
 }
 
 // endsAtOnce returns an error if the server ends one accepted stream after
@@ -326,6 +325,8 @@ func (i *informer) healthy() bool {
 	return i.mu.state == StateSynced
 }
 
+// degradedFor reports whether the informer has been interrupted for longer than
+// d.
 func (i *informer) degradedFor(d time.Duration) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()

@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -222,7 +223,9 @@ func Matcher(k informerpool.Key) func(Object) bool {
 	if err != nil {
 		panic(err)
 	}
+	named := fields.ParseSelectorOrDie(k.FieldSelector)
 	return func(o Object) bool {
-		return (k.Namespace == "" || o.Namespace == k.Namespace) && selector.Matches(labels.Set(o.Labels))
+		return (k.Namespace == "" || o.Namespace == k.Namespace) && selector.Matches(labels.Set(o.Labels)) &&
+			named.Matches(fields.Set{"metadata.namespace": o.Namespace, "metadata.name": o.Name})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"strconv"
 	"sync"
 
@@ -31,6 +32,13 @@ type Versions struct {
 // New returns counters that are off until Count.
 func New() *Versions {
 	return &Versions{seen: map[types.NamespacedName]version{}, lives: map[types.NamespacedName]int{}}
+}
+
+// Clone returns counters that count on from the same states.
+func (v *Versions) Clone() *Versions {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return &Versions{on: v.on, last: v.last, seen: maps.Clone(v.seen), lives: maps.Clone(v.lives), past: v.past}
 }
 
 // maxLives is how many names of deleted objects are kept.

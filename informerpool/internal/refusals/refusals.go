@@ -5,7 +5,11 @@
 // because it refused what the server sent.
 package refusals
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 const (
 	// maxUnknown is how many refused objects are known by name. Beyond it every
@@ -55,6 +59,13 @@ func (s *Set) Forget(name types.NamespacedName) {
 		delete(s.names, name)
 		s.bytes -= len(name.Namespace) + len(name.Name)
 	}
+}
+
+// Clone returns a copy.
+func (s *Set) Clone() Set {
+	c := *s
+	c.names = maps.Clone(s.names)
+	return c
 }
 
 // Has reports whether an object is unknown.

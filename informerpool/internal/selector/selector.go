@@ -36,6 +36,15 @@ func ByFields(canonical string) fields.Selector {
 // Empty reports whether the selector passes everything.
 func (s Selector) Empty() bool { return s.Namespace == "" && s.Labels == nil && s.Fields == nil }
 
+// Name returns the name of the objects that the selector selects, if all have
+// the same.
+func (s Selector) Name() (name string, one bool) {
+	if s.Fields == nil {
+		return "", false
+	}
+	return s.Fields.RequiresExactMatch("metadata.name")
+}
+
 // Match reports whether an object passes. A nil object does not.
 func (s Selector) Match(o *packed.Object) bool {
 	if o == nil {

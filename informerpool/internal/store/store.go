@@ -56,6 +56,30 @@ func (s *Store) EmptyCopy() *Store {
 	return c
 }
 
+// Part returns a store with some of the objects, and with the indexes that are
+// complete. No index function is called. Reads of either store count for both.
+func (s *Store) Part(objects []*packed.Object) *Store {
+	c := New()
+	c.Sight = s.Sight
+	values := map[*Index]Computed{}
+	of := map[*Index]*Index{}
+	for _, x := range s.Indexes {
+		if x.Ready {
+			copied := NewIndex(x.Name, x.Values)
+			copied.Ready = true
+			c.Indexes = append(c.Indexes, copied)
+			of[copied] = x
+		}
+	}
+	for _, o := range objects {
+		for copied, x := range of {
+			values[copied] = Computed{Values: x.listed[o], Err: x.failed[o]}
+		}
+		c.Put(nil, o, values)
+	}
+	return c
+}
+
 // Get returns an object by its name, or nil.
 func (s *Store) Get(namespace, name string) *packed.Object {
 	if n := s.namespaces[namespace]; n != nil {

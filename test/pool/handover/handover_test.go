@@ -106,24 +106,26 @@ func TestHazardNarrowLeaseOutlivesTheRefusalOfTheWideOne(t *testing.T) {
 	})
 }
 
-// TestHandOverIsGivenUpWhenTheWideInformerIsHeldAgain: the narrow lease stays
-// with the wide informer.
-func TestHandOverIsGivenUpWhenTheWideInformerIsHeldAgain(t *testing.T) {
+// TestWideInformerThatIsHeldAgainLists: the narrow lease has its own informer by
+// then, and keeps it.
+func TestWideInformerThatIsHeldAgainLists(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.Put("ns", "a", 1)
+		s.Put("other", "b", 1)
 		wide := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		narrow := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
-		block := make(chan struct{})
-		s.Set(func(s *pooltest.Server) { s.Block = block })
+		r := pooltest.Record(t, p, narrow)
+		pooltest.After(10 * time.Second)
+		r.Take()
+		sent := requests(s)
 		wide.ReleaseNow()
+		again := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		pooltest.After(time.Second)
+		require.Equal(t, map[string]int{"stream": 1, "watch": 1}, sent())
 		require.Len(t, p.Keys(), 2)
-		again := pooltest.Acquire(t, p, pooltest.Everything)
-		s.Set(func(s *pooltest.Server) { s.Block = nil })
-		close(block)
-		pooltest.After(time.Second)
-		require.Equal(t, []informerpool.Key{pooltest.Everything}, p.Keys())
+		require.Len(t, pooltest.Contents(t, again), 2)
 		require.Len(t, pooltest.Contents(t, narrow), 1)
+		require.Empty(t, r.Take())
 		narrow.Release()
 		again.Release()
 		pooltest.After(time.Minute)
