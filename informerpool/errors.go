@@ -84,6 +84,7 @@ var (
 	// errUnversioned ends a stream that shows an object without a version. A
 	// list in pages shows whether the resource has any.
 	errUnversioned = fmt.Errorf("%w: objects have no resourceVersion", errNoStream)
+	errLags        = errors.New("server lags behind what was shown")
 	errAudited     = errors.New("an audit found a difference")
 	// errForbidden ends an attempt whose watch the server would not accept
 	// again.

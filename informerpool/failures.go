@@ -43,6 +43,7 @@ type failures struct {
 	resumes    int         // resumes in a row that failed with an error inside the server
 	refused    unresumable // resumes that were refused
 	streams    int         // streamed lists in a row that failed with an error inside the server
+	lagging    time.Time   // since when lists are older than what was shown before they began
 	away       bool        // the server was not available since the last list or resume
 }
 

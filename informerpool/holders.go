@@ -129,6 +129,7 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 // unlinkLocked takes an informer out of the pool, so that it is not found any
 // more.
 func (p *Pool) unlinkLocked(i *informer) {
+	i.leaveShown()
 	delete(p.mu.informers, i.key)
 	p.mu.audits.due.Remove(&i.audits.next)
 	p.rights.Leave(&i.right)

@@ -42,6 +42,7 @@ type listing struct {
 	history   int       // number of the history that it shows, once it is known
 	another   bool      // whether that is another history than the store's
 	look      int       // number of the list among the informer's looks at its server
+	floor     floor
 
 	cramped error // why objects were skipped: there was no room for them
 	passed  int   // how many of the skipped objects are new
@@ -67,7 +68,7 @@ func (l *listing) restart() {
 	r := l.reflector
 	r.informer.discard()
 	r.informer.restage()
-	*l = listing{reflector: r, seen: map[*Object]struct{}{}, look: l.look}
+	*l = listing{reflector: r, seen: map[*Object]struct{}{}, look: l.look, floor: l.floor}
 }
 
 // apply applies one object of the list, or one change that arrived while it was

@@ -25,6 +25,9 @@ func (l *listing) finish(rv string) error {
 		return err
 	}
 	r := l.reflector
+	if err := l.lags(rv); err != nil {
+		return err
+	}
 	r.setUnversioned(l, rv)
 	if !r.at.replace && ordering.Behind(rv, r.at.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
@@ -165,8 +168,8 @@ func (l *listing) number() int {
 // list.
 func (l *listing) disproved(rv string) error {
 	r := l.reflector
-	if counts, ok := r.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(r.informer.key) {
-		return nil // each informer counts its own versions
+	if r.counts() {
+		return nil
 	}
 	for _, i := range r.informer.pool.siblings(r.informer) {
 		if proof := l.disprovedBy(i, rv); proof != nil {
@@ -174,6 +177,13 @@ func (l *listing) disproved(rv string) error {
 		}
 	}
 	return nil
+}
+
+// counts reports whether each informer counts its own versions, since the server
+// has none.
+func (r *reflector) counts() bool {
+	source, ok := r.options.Source.(interface{ counting(key Key) bool })
+	return ok && source.counting(r.informer.key)
 }
 
 // disprovedBy is disproved for one of the other informers.

@@ -193,6 +193,7 @@ func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 func (r *reflector) readInitial(s *stream) (err error) {
 	l := beginList(r)
 	defer func() { l.abort(err) }()
+	l.floor = r.shown()
 	var bound endless
 	for {
 		frame, err := s.next()
@@ -248,6 +249,7 @@ func (b *endless) passed(frame string, repeats int) bool {
 func (r *reflector) listPaged(ctx context.Context) (err error) {
 	l := beginList(r)
 	defer func() { l.abort(err) }()
+	l.floor = r.shown()
 	opts := r.server.listOptions()
 	opts.Limit = r.server.pageSize(r.options)
 	r.server.count(countLists)
@@ -273,6 +275,9 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 		}
 		if header.Continue == opts.Continue {
 			return fmt.Errorf("list %s: server repeats a page: %w", r.informer.key, ErrBudget)
+		}
+		if err := l.lags(header.ResourceVersion); err != nil {
+			return err
 		}
 		opts.Continue = header.Continue
 	}

@@ -144,8 +144,12 @@ func (s *Server) keep(version string) error {
 // history does.
 func (s *Server) snapshot(token string) (rv uint64, after string, err error) {
 	if token == "" {
-		s.snapshots[s.Version] = maps.Clone(s.Objects)
-		return s.Version, "", nil
+		rv = s.Version - s.Lag
+		if s.Lag > 0 {
+			return rv, "", s.keep(strconv.FormatUint(rv, 10))
+		}
+		s.snapshots[rv] = maps.Clone(s.Objects)
+		return rv, "", nil
 	}
 	if _, err := fmt.Sscan(token, &rv, &after); err != nil {
 		return 0, "", apierrors.NewBadRequest("continue")
@@ -191,12 +195,16 @@ func (s *Server) Watch(ctx context.Context, r informerpool.Request) (io.ReadClos
 		return w, nil
 	}
 	if initial {
-		for _, o := range s.Objects {
+		rv, _, err := s.snapshot("")
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range s.snapshots[rv] {
 			if w.Match(o) {
 				w.Push(Frame("ADDED", o.JSON()))
 			}
 		}
-		w.Push(BookmarkFrame(s.Version, true))
+		w.Push(BookmarkFrame(rv, true))
 	} else {
 		from, err := strconv.ParseUint(r.Options.ResourceVersion, 10, 64)
 		if err != nil {

@@ -56,6 +56,7 @@ type Faults struct {
 	Deaf     bool          // watches do not receive changes
 	Inexact  bool          // no list of an earlier moment
 	Late     time.Duration // how much later than lists watches show a change
+	Lag      uint64        // by how many versions lists are behind
 }
 
 // Object is an object of a Server.

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 // Histories number the histories of a cluster's resources within one epoch. A
@@ -20,10 +22,12 @@ type Histories struct {
 	of map[schema.GroupResource]last
 }
 
-// last is the number of a resource's history in its last epoch.
+// last is the number of a resource's history in its last epoch, and the highest
+// version of it that informers which have ended have shown.
 type last struct {
 	epoch  string
 	number int
+	shown  string
 }
 
 // WentBack reports whether a resource went back alone within an epoch.
@@ -49,6 +53,7 @@ func (h *Histories) At(resource schema.GroupResource, epoch string, another bool
 		now = last{epoch: epoch}
 	case another && own == now.number:
 		now.number++
+		now.shown = ""
 	default:
 		return now.number
 	}
@@ -59,4 +64,37 @@ func (h *Histories) At(resource schema.GroupResource, epoch string, another bool
 	h.of[resource] = now
 
 	return now.number
+}
+
+// Show records that an informer of a resource has shown a version in a history.
+func (h *Histories) Show(resource schema.GroupResource, epoch string, number int, version string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	now, known := h.of[resource]
+	if known && now.epoch == epoch && now.number == number {
+		now.shown = ordering.Further(now.shown, version)
+		h.of[resource] = now
+	}
+}
+
+// Shown returns the highest version of a resource that was shown in its current
+// history; empty if none is known.
+func (h *Histories) Shown(resource schema.GroupResource, epoch string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := h.of[resource]; now.epoch == epoch {
+		return now.shown
+	}
+	return ""
+}
+
+// Forget forgets what was shown of a resource.
+func (h *Histories) Forget(resource schema.GroupResource) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now, known := h.of[resource]; known {
+		now.shown = ""
+		h.of[resource] = now
+	}
 }

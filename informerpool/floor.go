@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+)
+
+// maxLagging is how long lists may be older than what was shown before they
+// began, if no informer that follows its server has shown it. Nothing else
+// would end that if the server was restored since.
+const maxLagging = 30 * time.Second
+
+// floor is the highest version of a resource that informers have shown before a
+// list began. An API server's list is never older, but one of several servers behind
+// a balancer, or a gateway with a cache of its own, may lag: its list would
+// bring back what reads have shown as deleted.
+type floor struct {
+	shown    string // by any informer, also one that has ended
+	followed string // by an informer that follows its server
+}
+
+// shown returns the floor of a list that is about to begin.
+func (r *reflector) shown() (f floor) {
+	i := r.informer
+	f.shown = i.cluster.histories.Shown(i.key.Resource.GroupResource(), string(r.server.epoch))
+	for _, other := range i.pool.siblings(i) {
+		other.mu.RLock()
+		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch {
+			version := other.shownAtLocked()
+			f.shown = ordering.Further(f.shown, version)
+			if other.mu.state == StateSynced && other.mu.detached.IsZero() {
+				f.followed = ordering.Further(f.followed, version)
+			}
+		}
+		other.mu.RUnlock()
+	}
+
+	return f
+}
+
+// leaveShown records, for later lists, what an informer has shown that ends.
+func (i *informer) leaveShown() {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if i.mu.synced && i.mu.doubt == nil {
+		resource := i.key.Resource.GroupResource()
+		i.cluster.histories.Show(resource, string(i.mu.epoch), i.mu.history, i.shownAtLocked())
+	}
+}
+
+// lags returns an error if a list at a version is older than what was shown
+// before it began. The list is repeated then. Versions of another history, and
+// those that each informer counts, are not comparable.
+func (l *listing) lags(rv string) error {
+	r := l.reflector
+	if !ordering.Behind(rv, l.floor.shown) || r.at.replace || l.broken != nil || r.counts() {
+		r.failures.lagging = time.Time{}
+		return nil
+	}
+	if r.failures.lagging.IsZero() {
+		r.failures.lagging = time.Now()
+	}
+	if time.Since(r.failures.lagging) >= maxLagging && !ordering.Behind(rv, l.floor.followed) {
+		r.informer.cluster.histories.Forget(r.informer.key.Resource.GroupResource())
+		return nil
+	}
+	return fmt.Errorf("%s: %w: list is at %s, and %s was shown before", r.informer.key, errLags, rv, l.floor.shown)
+}
