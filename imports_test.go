@@ -136,6 +136,7 @@ var allowed = map[string][]string{
 		"informerpool/internal/ordering", "informerpool/internal/store", "internal/packed",
 	},
 	"informerpool/internal/discovery": {"internal/meter", "internal/sanitize"},
+	"informerpool/internal/histories": {"informerpool/internal/ordering"},
 	"informerpool/internal/selector":  {"internal/packed"},
 	"informerpool/internal/touched":   {"informerpool/internal/store", "internal/packed"},
 	"informerpool/internal/ordering":  {"internal/packed", "internal/wire"},

@@ -73,6 +73,7 @@ type session struct {
 	proven   bool // the stream of another informer has just shown that the server's history reaches at.resume
 	listens  bool // it has waited for the next list of a resource without versions, which is due after pause
 	pause    time.Duration
+	lasts    time.Duration // how long the server was asked to keep the watch
 }
 
 // run makes one attempt after another until ctx ends. The goroutines of idle
@@ -167,6 +168,9 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return 0
 	}
 	err = r.checkHistory(err)
+	if r.recounts() && (err != nil || time.Since(began) < r.session.lasts) {
+		r.at.relist()
+	}
 	if misled && !r.session.relisted && r.failures.refused.lists() {
 		r.at.relist() // treat it as if each had been refused
 	}

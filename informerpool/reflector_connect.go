@@ -31,7 +31,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		r.kind.forget(&r.informer.key)
 	}
 
-	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil && !r.recounts() {
+	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
 		s, list, err := r.resume(ctx)
 		if !list {
 			return s, err
@@ -113,6 +113,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	opts.ResourceVersion = r.at.resume
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = r.server.watchSeconds()
+	r.session.lasts = time.Duration(*opts.TimeoutSeconds) * time.Second
 	r.server.count(countWatches)
 	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
 	r.at.begin(r.server.repeats || ordering.Versionless(r.at.resume))
