@@ -6,15 +6,17 @@ package clustercache_test
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -27,6 +29,27 @@ import (
 // five informers on each.
 func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []client.ObjectKey) {
 	tb.Helper()
+	cc, keys := fleetOf(tb, clusters)
+	var watches []*clustercache.Watch
+	for _, k := range keys {
+		for _, kind := range stillapi.Kinds {
+			o := &unstructured.Unstructured{}
+			o.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: kind})
+			w, err := cc.Watch(tb.Context(), k, o)
+			require.NoError(tb, err)
+			watches = append(watches, w)
+		}
+	}
+	for _, w := range watches {
+		require.NoError(tb, w.WaitForSync(tb.Context()))
+	}
+	return cc, keys
+}
+
+// fleetOf runs a ClusterCache over the given number of idle clusters, of which
+// nothing is watched.
+func fleetOf(tb testing.TB, clusters int) (*clustercache.ClusterCache, []client.ObjectKey) {
+	tb.Helper()
 	configs := map[client.ObjectKey]*rest.Config{}
 	var keys []client.ObjectKey
 	for i := range clusters {
@@ -37,7 +60,7 @@ func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []clie
 	r, err := resolver.Static(configs)
 	require.NoError(tb, err)
 	o := fleettest.Silent(r)
-	o.ProbeInterval, o.ResolveInterval = time.Hour, -1
+	o.ProbeInterval, o.ResolveInterval, o.GC.Grace, o.Informers.Linger = time.Hour, -1, -1, -1
 	cc, err := clustercache.New(o)
 	require.NoError(tb, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -47,19 +70,6 @@ func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []clie
 		cancel()
 		require.NoError(tb, <-done)
 	})
-	var watches []*clustercache.Watch
-	for _, k := range keys {
-		for _, kind := range stillapi.Kinds {
-			o := &unstructured.Unstructured{}
-			o.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: kind})
-			w, err := cc.Watch(ctx, k, o)
-			require.NoError(tb, err)
-			watches = append(watches, w)
-		}
-	}
-	for _, w := range watches {
-		require.NoError(tb, w.WaitForSync(ctx))
-	}
 	return cc, keys
 }
 
@@ -111,27 +121,115 @@ func BenchmarkStatus(b *testing.B) {
 	})
 }
 
-// BenchmarkGetBesideNamedWatches gets an object from a watch of its kind, beside
-// watches of other single objects.
-func BenchmarkGetBesideNamedWatches(b *testing.B) {
-	for _, n := range []int{0, 250, 1000} {
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			cc, keys := stillFleet(b, 1)
-			for i := range n {
-				w, err := cc.Watch(b.Context(), keys[0], &corev1.ConfigMap{}, client.InNamespace("default"),
-					client.MatchingFields{"metadata.name": fmt.Sprint("one-", i)})
-				require.NoError(b, err)
-				require.NoError(b, w.WaitForSync(b.Context()))
-			}
-			list := &corev1.ConfigMapList{}
-			require.NoError(b, cc.Reader(keys[0]).List(b.Context(), list))
-			key := client.ObjectKeyFromObject(&list.Items[0])
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := cc.Reader(keys[0]).Get(b.Context(), key, &corev1.ConfigMap{}); err != nil {
-					b.Fatal(err)
-				}
-			}
+// BenchmarkGetBesideOtherWatches gets an object from a watch of its kind, beside
+// watches of other single objects, labels and namespaces, and from
+// controller-runtime's cache. The others have informers of their own, or are
+// served by that of the wide watch.
+func BenchmarkGetBesideOtherWatches(b *testing.B) {
+	b.Run("controller-runtime", func(b *testing.B) {
+		mapper := meta.NewDefaultRESTMapper(nil)
+		mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+		read, err := cache.New((&stillapi.Server{Name: "a", Objects: 2}).Config(),
+			cache.Options{Scheme: scheme.Scheme, Mapper: mapper})
+		require.NoError(b, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- read.Start(ctx) }()
+		b.Cleanup(func() {
+			cancel()
+			require.NoError(b, <-done)
 		})
+		getOne(b, read)
+	})
+	for _, own := range []bool{true, false} {
+		for _, n := range []int{0, 1, 4} {
+			b.Run(fmt.Sprintf("own=%v/%d", own, 425*n), func(b *testing.B) {
+				cc, keys := fleetOf(b, 1)
+				wide := func() { watched(b, cc, keys[0]) }
+				if !own {
+					wide()
+				}
+				for _, part := range parts(250*n, 125*n, 50*n) {
+					watched(b, cc, keys[0], part...)
+				}
+				if own {
+					wide()
+				}
+				getOne(b, cc.Reader(keys[0]))
+			})
+		}
+	}
+}
+
+// parts are selections of parts of a kind.
+func parts(named, labeled, namespaced int) (parts [][]client.ListOption) {
+	for i := range named {
+		parts = append(parts, []client.ListOption{
+			client.InNamespace("default"), client.MatchingFields{"metadata.name": fmt.Sprint("one-", i)},
+		})
+	}
+	for i := range labeled {
+		parts = append(parts, []client.ListOption{client.MatchingLabels{"app": fmt.Sprint("app-", i)}})
+	}
+	for i := range namespaced {
+		parts = append(parts, []client.ListOption{client.InNamespace(fmt.Sprint("ns-", i))})
+	}
+	return parts
+}
+
+func watched(b *testing.B, cc *clustercache.ClusterCache, key client.ObjectKey, part ...client.ListOption) {
+	b.Helper()
+	w, err := cc.Watch(b.Context(), key, &corev1.ConfigMap{}, part...)
+	require.NoError(b, err)
+	require.NoError(b, w.WaitForSync(b.Context()))
+}
+
+func getOne(b *testing.B, from client.Reader) {
+	b.Helper()
+	list := &corev1.ConfigMapList{}
+	require.NoError(b, from.List(b.Context(), list))
+	key := client.ObjectKeyFromObject(&list.Items[0])
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := from.Get(b.Context(), key, &corev1.ConfigMap{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTargets declares targets of an owner, waits until they have synced,
+// and drops them.
+func BenchmarkTargets(b *testing.B) {
+	for _, n := range []int{250, 500, 1000, 2000} {
+		for kind, parts := range map[string][][]client.ListOption{
+			"named": parts(n, 0, 0), "labeled": parts(0, n, 0), "namespaced": parts(0, 0, n),
+		} {
+			b.Run(fmt.Sprintf("%s/%d", kind, n), func(b *testing.B) {
+				cc, keys := fleetOf(b, 1)
+				var targets []clustercache.Target
+				for _, part := range parts {
+					targets = append(targets,
+						clustercache.Target{Cluster: keys[0], Kind: &corev1.ConfigMap{}, Options: part})
+				}
+				owner := fleettest.Owner("one")
+				var declare, release time.Duration
+				for b.Loop() {
+					began := time.Now()
+					_, err := cc.Declare(b.Context(), owner, targets...)
+					require.NoError(b, err)
+					require.NoError(b, cc.WaitForSync(b.Context(), owner))
+					declare += time.Since(began)
+					began = time.Now()
+					cc.Drop(owner)
+					_, err = cc.Sweep(b.Context())
+					require.NoError(b, err)
+					require.Empty(b, cc.Declared(owner))
+					release += time.Since(began)
+				}
+				per := float64(b.N * n * int(time.Microsecond))
+				b.ReportMetric(float64(declare)/per, "µs-declare/target")
+				b.ReportMetric(float64(release)/per, "µs-release/target")
+			})
+		}
 	}
 }

@@ -236,6 +236,7 @@ func (c *cluster) Relabeled(changed bool) {
 func (c *cluster) Evicted() {
 	c.cc.clusters.twins.Drop(c.key)
 	c.cc.pool.Evict(c.key)
+	c.wants.Unlist()
 	c.emit(Removed)
 }
 

@@ -204,7 +204,8 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 		default:
 			found := selected{objects: objects, version: rv}.limited(lo.Limit)
 			c.wants.Shown(late, candidate.Want, found.objects...)
-			ranked.Listed(candidate, found.objects...)
+			ranked.Listed(candidate.Want, found.objects...)
+			c.wants.Answered(candidate.Want, found.objects...)
 			return found, nil
 		}
 	}
@@ -220,9 +221,6 @@ func (c *cluster) coverList(
 	err := notWatched(o)
 	var covering watchset.Candidates
 	for _, want := range c.wants.Listing(gvk, lo) {
-		if !want.Covers(lo) {
-			continue
-		}
 		_, _, unsupported := c.query(want, lo, true)
 		if unsupported != nil { // by this informer; a narrower one may have selected it
 			if err = errLive; o.mode == CacheOnly {

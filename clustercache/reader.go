@@ -70,7 +70,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
-			c.catchUp(ctx, &o, c.wants.Covering(nil, gvk, key))
+			c.catchUp(ctx, &o, c.wants.Partial(c.wants.Covering(nil, gvk, key), gvk, key.Namespace, true))
 		}
 		err = c.getCached(&o, gvk, key, obj)
 	}
@@ -398,47 +398,68 @@ func (c *cluster) lookUp(
 	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey,
 ) (*informerpool.Object, error) {
 	var space [4]watchset.Candidate
-	err := notWatched(o)
 	late := c.wants.Late(gvk, key)
-	ranked := c.wants.Covering(space[:0], gvk, key).Rank()
+	covering := c.wants.Covering(space[:0], gvk, key)
+	ranked := c.wants.Partial(covering, gvk, key.Namespace, len(covering) == 0).Rank()
+	object, by, err := c.lookUpIn(o, ranked, gvk, key)
+	if err != nil && by == nil && len(ranked) == len(covering) && len(ranked) > 0 {
+		if ranked = c.wants.Partial(ranked, gvk, key.Namespace, true); len(ranked) > len(covering) {
+			object, by, err = c.lookUpIn(o, ranked.Rank(), gvk, key)
+		}
+	}
+	if err == nil {
+		c.wants.Shown(late, by, object)
+		ranked.Got(by, object)
+		c.wants.Answered(by, object)
+	}
+	return object, err
+}
+
+// lookUpIn finds one object in the caches of wants. by is the one that has
+// answered, or nil if none has.
+func (c *cluster) lookUpIn(
+	o *readOptions, ranked watchset.Candidates, gvk schema.GroupVersionKind, key client.ObjectKey,
+) (object *informerpool.Object, by *watchset.Want, err error) {
+	err = notWatched(o)
 	for _, candidate := range ranked {
 		if why := c.usable(o, candidate.Want); why != nil {
 			err = why
 			continue
 		}
 		if key.Namespace == "" && candidate.Namespaced() {
-			return nil, errNoNamespace // as the API server's client says
+			return nil, candidate.Want, errNoNamespace // as the API server's client says
 		}
 		namespace := candidate.In(key.Namespace)
 		object, found := candidate.Lease().Get(namespace, key.Name)
 		if o.moved(candidate.Want) || candidate.Parted() {
-			return nil, watchset.ErrAgain
+			return nil, candidate.Want, watchset.ErrAgain
 		}
 		why := known(o, candidate.Want, namespace, key.Name)
+		if why == nil {
+			why = instead(o, c.wants.Lacks(candidate.Want))
+		}
 		if why == nil && len(ranked) > 1 {
 			why = instead(o, ranked.Contradicts(object, candidate, key))
 		}
 
 		switch {
 		case errors.Is(why, watchset.ErrAgain):
-			return nil, why
+			return nil, candidate.Want, why
 		case why != nil:
 			err = why
 		case found == nil:
-			c.wants.Shown(late, candidate.Want, object)
-			ranked.Got(candidate, object)
-			return object, nil
+			return object, candidate.Want, nil
 		case candidate.In(key.Namespace) != namespace: // it returned with another scope meanwhile
-			return nil, watchset.ErrAgain
+			return nil, candidate.Want, watchset.ErrAgain
 		case errors.Is(found, informerpool.ErrReleased): // released at this moment
 		case isNotFound(found) && !candidate.Decides(key.Name):
 			// The object may exist without being selected.
 		default:
-			return nil, translate(found)
+			return nil, candidate.Want, translate(found)
 		}
 	}
 
-	return nil, err
+	return nil, nil, err
 }
 
 func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }

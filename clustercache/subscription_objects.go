@@ -388,7 +388,7 @@ func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupV
 	if c == nil {
 		return
 	}
-	for _, want := range c.wants.Naming(gvk, object.Name) {
+	for _, want := range c.wants.Of(gvk) {
 		s.pool.Trigger(want.Lease(), want.In(object.Namespace), object.Name)
 	}
 }

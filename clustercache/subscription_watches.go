@@ -177,7 +177,7 @@ func (h *ownerObjects) Handle(e informerpool.Event) {
 	if o == nil || o.GetNamespace() != "" || c == nil {
 		return
 	}
-	for _, w := range c.wants.Naming(key.GVK, o.GetName()) { // the namespace of a target has no meaning for this kind
+	for _, w := range c.wants.Of(key.GVK) { // the namespace of a target has no meaning for this kind
 		if w.Namespace != "" && w.LabelSelector == key.LabelSelector && w.FieldSelector == key.FieldSelector {
 			h.notify(keyOf(c.key, w.Selection), e.Initial)
 		}

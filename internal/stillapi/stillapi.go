@@ -65,9 +65,13 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 			map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"uid": s.Name}}), nil
 	}
 
+	namespace, name := "", strings.TrimPrefix(path, "/api/v1/")
+	if within, ok := strings.CutPrefix(name, "namespaces/"); ok {
+		namespace, name, _ = strings.Cut(within, "/")
+	}
 	for i, resource := range Resources {
-		if path == "/api/v1/"+resource && req.URL.Query().Get("watch") != "" {
-			return s.watch(req, Kinds[i]), nil
+		if name == resource && req.URL.Query().Get("watch") != "" {
+			return s.watch(req, Kinds[i], namespace), nil
 		}
 	}
 	return respond(req, http.StatusNotFound, map[string]any{
@@ -99,11 +103,14 @@ func discovery() map[string]any {
 	}
 }
 
-// watch sends the existing objects if requested, and nothing else.
-func (s *Server) watch(req *http.Request, kind string) *http.Response {
+// watch sends the existing objects if requested, and nothing else. All are in
+// one namespace, and no selector selects any.
+func (s *Server) watch(req *http.Request, kind, namespace string) *http.Response {
 	var text bytes.Buffer
 	out := json.NewEncoder(&text)
-	if req.URL.Query().Get("sendInitialEvents") == "true" {
+	q := req.URL.Query()
+	selected := (namespace == "" || namespace == "default") && q.Get("labelSelector")+q.Get("fieldSelector") == ""
+	if q.Get("sendInitialEvents") == "true" && selected {
 		for i := range s.Objects {
 			_ = out.Encode(map[string]any{"type": "ADDED",
 				"object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": s.metadata(kind, i)}})

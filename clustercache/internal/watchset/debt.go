@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -40,10 +38,9 @@ func (s *Set) indebtLocked(w *Want) []*debt {
 		return nil
 	}
 	var debts []*debt
-	for _, other := range s.index.of(w.GVK).readable(w.only) {
-		if apart(w.Namespace, other.Namespace) {
-			continue
-		}
+	k := s.index.of(w.GVK)
+	k.endLocked(w)
+	for _, other := range k.rivals(w) {
 		d := &debt{of: other, to: w, before: other.debt.Load()}
 		other.debt.Store(d)
 		debts = append(debts, d)
@@ -95,9 +92,8 @@ func (d *debt) lacks(now informerpool.Position) {
 	if err != nil {
 		return
 	}
-	may := d.of.mayHave()
 	for _, o := range objects {
-		if !may(o) {
+		if !d.of.mayBeNamed(o.GetNamespace(), o.GetName()) {
 			continue
 		}
 		own, _ := d.of.lease.Get(o.GetNamespace(), o.GetName())
@@ -109,11 +105,11 @@ func (d *debt) lacks(now informerpool.Position) {
 
 // shown returns the objects of the released want that the other one may select.
 func (d *debt) shown() ([]*informerpool.Object, error) {
-	if d.of.only == "" || d.of.LabelSelector != "" || d.of.Namespace == "" && d.of.Namespaced() {
-		objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.Namespace, Labels: d.of.selector()})
+	if d.of.scope.name == "" || d.of.LabelSelector != "" || d.of.Namespace == "" && d.of.Namespaced() {
+		objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.Namespace, Labels: d.of.labels})
 		return objects, err
 	}
-	o, err := d.to.lease.Get(d.of.In(d.of.Namespace), d.of.only)
+	o, err := d.to.lease.Get(d.of.In(d.of.Namespace), d.of.scope.name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -126,7 +122,7 @@ func (d *debt) shown() ([]*informerpool.Object, error) {
 // misses looks for objects of the want that the other informer has shown as
 // changed or deleted.
 func (d *debt) misses() {
-	objects, _, err := d.of.lease.List(informerpool.Query{Namespace: d.to.Namespace, Labels: d.to.selector()})
+	objects, _, err := d.of.lease.List(informerpool.Query{Namespace: d.to.Namespace, Labels: d.to.labels})
 	if err != nil {
 		return
 	}
@@ -139,39 +135,6 @@ func (d *debt) misses() {
 		case o != nil && precedes(own, o):
 			d.raise(o.GetResourceVersion())
 		}
-	}
-}
-
-// selector returns the label selector of a want, or nil.
-func (w *Want) selector() labels.Selector {
-	if w.LabelSelector == "" {
-		return nil
-	}
-	selector, err := labels.Parse(w.LabelSelector)
-	if err != nil {
-		return nil // such a want has no lease
-	}
-	return selector
-}
-
-// mayHave returns a function that reports whether a want may select an object
-// by its fields. It evaluates only name and namespace, which every object has.
-func (w *Want) mayHave() func(*informerpool.Object) bool {
-	mayBeNamed := w.mayBeNamed()
-	return func(o *informerpool.Object) bool { return mayBeNamed(o.GetNamespace(), o.GetName()) }
-}
-
-// mayBeNamed is mayHave for names.
-func (w *Want) mayBeNamed() func(namespace, name string) bool {
-	selector, err := fields.ParseSelector(w.FieldSelector)
-	if err != nil {
-		return func(string, string) bool { return true } // such a want has no lease
-	}
-	terms := selector.Requirements()
-	return func(namespace, name string) bool {
-		return !slices.ContainsFunc(terms, func(r fields.Requirement) bool {
-			return r.Field == FieldName && !Matches(r, name) || r.Field == FieldNamespace && !Matches(r, namespace)
-		})
 	}
 }
 

@@ -5,12 +5,14 @@ package watchset
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,21 +21,42 @@ import (
 )
 
 // index finds wants by what a read, an object or an informer names, so that
-// nothing has to visit all wants of a kind, of which there may be thousands
-// that select one object each. It is changed under the lock of the set. The
-// kinds are read without it: a want that is found may have parted.
+// nothing has to visit all wants of a kind, of which there may be thousands. It
+// is changed under the lock of the set, and read without it: a want that is
+// found may have parted.
 type index struct {
 	kinds atomic.Pointer[map[schema.GroupVersionKind]*kind] // replaced, never changed
 	keys  map[informerpool.Key][]*Want                      // those with a lease, by its key; under the lock
 }
 
-// kind are the wants of one kind. The slices are replaced, never changed.
+// kind are the wants of one kind.
 type kind struct {
-	wide    atomic.Pointer[[]*Want] // readable, with objects of more than one name; widest first
-	named   sync.Map                // readable, with objects of one name: []*Want by the name
-	waiting atomic.Pointer[[]*Want] // without a lease
-	names   atomic.Int64            // how many wants named has
+	mu sync.RWMutex // protects what follows; nothing else is locked under it
+
+	waiting  map[string]wants // those without a lease, by the one name of their objects, if they have one
+	exact    map[scope]*Want  // those with a lease, as in what follows
+	spaces   map[string]wants // by namespace
+	partial  map[string]wants // by namespace, those that do not know whether what they lack exists
+	traits   map[trait]wants  // by what its objects have in common
+	keys     map[string]int   // how many traits have a label
+	scoped   *Want            // any, if there is one with a namespace
+	unlisted wants            // those that may not have listed in the epoch
+	epoch    informerpool.Epoch
+
+	// shown is how far the partial wants have come that have answered a read.
+	// ended is how far wants of one name and partial ones had come that have
+	// ended, and answered the latter of them that had answered reads.
+	shown, ended, answered mark
 }
+
+type wants map[*Want]struct{}
+
+// scope is what a want selects, apart from the kind.
+type scope struct{ namespace, name, labels, fields string }
+
+// trait is what all objects of a want have in common: a name, a label, or a
+// namespace. The zero trait is none.
+type trait struct{ name, key, value, namespace string }
 
 func newIndex() *index {
 	x := &index{keys: map[informerpool.Key][]*Want{}}
@@ -41,8 +64,20 @@ func newIndex() *index {
 	return x
 }
 
+func newKind() *kind {
+	return &kind{
+		waiting:  map[string]wants{},
+		exact:    map[scope]*Want{},
+		spaces:   map[string]wants{},
+		partial:  map[string]wants{},
+		traits:   map[trait]wants{},
+		keys:     map[string]int{},
+		unlisted: wants{},
+	}
+}
+
 // nothing is a kind without wants.
-var nothing = &kind{}
+var nothing = newKind()
 
 // of returns the wants of a kind.
 func (x *index) of(gvk schema.GroupVersionKind) *kind {
@@ -57,23 +92,36 @@ func (x *index) addLocked(w *Want) {
 	kinds := *x.kinds.Load()
 	k := kinds[w.GVK]
 	if k == nil {
-		k = &kind{}
+		k = newKind()
 		kinds = maps.Clone(kinds)
 		kinds[w.GVK] = k
 		x.kinds.Store(&kinds)
 	}
-	insert(&k.waiting, w)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	put(k.waiting, w.scope.name, w)
 }
 
 // bindLocked records that a want has got its lease.
 func (x *index) bindLocked(w *Want) {
 	k := x.of(w.GVK)
-	remove(&k.waiting, w)
-	if w.only == "" {
-		insert(&k.wide, w)
-	} else {
-		k.named.Store(w.only, append(slices.Clone(k.namedAs(w.only)), w))
-		k.names.Add(1)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	drop(k.waiting, w.scope.name, w)
+	k.exact[w.scope] = w
+	put(k.spaces, w.Namespace, w)
+	for _, t := range w.traits {
+		put(k.traits, t, w)
+		if t.key != "" {
+			k.keys[t.key]++
+		}
+	}
+	if !w.decides() {
+		put(k.partial, w.Namespace, w)
+	}
+	k.unlisted[w] = struct{}{}
+	if w.Namespace != "" {
+		k.scoped = w
 	}
 	x.keyLocked(w)
 }
@@ -81,24 +129,62 @@ func (x *index) bindLocked(w *Want) {
 // removeLocked removes a want.
 func (x *index) removeLocked(w *Want) {
 	k := x.of(w.GVK)
-	switch {
-	case w.lease == nil:
-		remove(&k.waiting, w)
-	case w.only == "":
-		remove(&k.wide, w)
-	default:
-		k.names.Add(-1)
-		if left := without(k.namedAs(w.only), w); len(left) > 0 {
-			k.named.Store(w.only, left)
-		} else {
-			k.named.Delete(w.only)
+	k.mu.Lock()
+	drop(k.waiting, w.scope.name, w)
+	if w.lease != nil {
+		delete(k.exact, w.scope)
+		drop(k.spaces, w.Namespace, w)
+		for _, t := range w.traits {
+			drop(k.traits, t, w)
+			if t.key == "" {
+				continue
+			}
+			if k.keys[t.key]--; k.keys[t.key] == 0 {
+				delete(k.keys, t.key)
+			}
 		}
+		drop(k.partial, w.Namespace, w)
+		delete(k.unlisted, w)
+		x.unkeyLocked(w)
 	}
-	x.unkeyLocked(w)
-	if k.empty() {
+	if k.scoped == w {
+		k.scoped = k.anyScoped()
+	}
+	empty := len(k.exact)+len(k.waiting) == 0
+	k.mu.Unlock()
+
+	if empty {
 		kinds := maps.Clone(*x.kinds.Load())
 		delete(kinds, w.GVK)
 		x.kinds.Store(&kinds)
+	}
+}
+
+// anyScoped returns a want with a namespace, or nil.
+func (k *kind) anyScoped() *Want {
+	for namespace, of := range k.spaces {
+		if namespace == "" {
+			continue
+		}
+		for w := range of {
+			return w
+		}
+	}
+	return nil
+}
+
+func put[K comparable](to map[K]wants, at K, w *Want) {
+	if to[at] == nil {
+		to[at] = wants{}
+	}
+	to[at][w] = struct{}{}
+}
+
+func drop[K comparable](from map[K]wants, at K, w *Want) {
+	if of := from[at]; of != nil {
+		if delete(of, w); len(of) == 0 {
+			delete(from, at)
+		}
 	}
 }
 
@@ -109,30 +195,37 @@ func (x *index) keyLocked(w *Want) {
 }
 
 func (x *index) unkeyLocked(w *Want) {
-	if w.lease == nil {
-		return
-	}
-	if left := without(x.keys[w.key], w); len(left) > 0 {
+	left := slices.DeleteFunc(slices.Clone(x.keys[w.key]), func(other *Want) bool { return other == w })
+	if len(left) > 0 {
 		x.keys[w.key] = left
 	} else {
 		delete(x.keys, w.key)
 	}
 }
 
-// any reports whether there is a want with a lease, and waits whether there is
-// one without.
-func (x *index) any() bool {
-	for _, k := range *x.kinds.Load() {
-		if len(load(&k.wide)) > 0 || k.names.Load() > 0 {
-			return true
-		}
-	}
-	return false
+// rekeyLocked records that a want's lease has another key, and so perhaps an
+// informer that has not listed.
+func (x *index) rekeyLocked(w *Want) {
+	x.unkeyLocked(w)
+	x.keyLocked(w)
+	k := x.of(w.GVK)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unlisted[w] = struct{}{}
 }
 
-func (x *index) waits() bool {
+// any reports whether there is a want with a lease, and waits whether there is
+// one without.
+func (x *index) any() bool { return x.anyKind(func(k *kind) bool { return len(k.exact) > 0 }) }
+
+func (x *index) waits() bool { return x.anyKind(func(k *kind) bool { return len(k.waiting) > 0 }) }
+
+func (x *index) anyKind(is func(*kind) bool) bool {
 	for _, k := range *x.kinds.Load() {
-		if len(load(&k.waiting)) > 0 {
+		k.mu.RLock()
+		found := is(k)
+		k.mu.RUnlock()
+		if found {
 			return true
 		}
 	}
@@ -140,61 +233,65 @@ func (x *index) waits() bool {
 }
 
 func (k *kind) empty() bool {
-	return len(load(&k.wide))+len(load(&k.waiting)) == 0 && k.names.Load() == 0
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return len(k.exact)+len(k.waiting) == 0
 }
 
-// namedAs returns the wants that select objects of one name alone.
-func (k *kind) namedAs(name string) []*Want {
-	if k.names.Load() == 0 {
-		return nil
-	}
-	found, _ := k.named.Load(name)
-	of, _ := found.([]*Want)
-	return of
+// readable returns the wants with a lease, in no order.
+func (k *kind) readable() []*Want {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return slices.Collect(maps.Values(k.exact))
 }
 
-// readable returns the wants with a lease: those that may have objects of a
-// name, or all of them if it is empty; widest first, and those that select one
-// name last, in no order.
-func (k *kind) readable(name string) []*Want {
-	wide := load(&k.wide)
-	if k.names.Load() == 0 {
-		return wide
-	}
-	if name != "" {
-		if named := k.namedAs(name); len(named) > 0 {
-			return slices.Concat(wide, named)
-		}
-		return wide
-	}
-	all := slices.Clone(wide)
-	k.named.Range(func(_, of any) bool {
-		all = append(all, of.([]*Want)...)
-		return true
-	})
-
-	return all
+// unmapped returns the wants without a lease.
+func (k *kind) unmapped() []*Want {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.waits("")
 }
 
 // waits returns the wants without a lease that may have objects of a name, or
-// all of them if it is empty.
+// all of them if it is empty. The lock is held.
 func (k *kind) waits(name string) (of []*Want) {
-	for _, w := range load(&k.waiting) {
-		if w.mayNamed(name) {
-			of = append(of, w)
+	if name == "" {
+		for _, named := range k.waiting {
+			of = slices.AppendSeq(of, maps.Keys(named))
 		}
+		return of
 	}
-	return of
+	of = slices.Collect(maps.Keys(k.waiting[""]))
+	return slices.AppendSeq(of, maps.Keys(k.waiting[name]))
 }
 
-// mayNamed reports whether the want may have objects of a name; the empty one
-// is any.
-func (w *Want) mayNamed(name string) bool { return name == "" || w.only == "" || w.only == name }
+// decides reports whether the want knows that an object does not exist which it
+// may select, if its informer lacks it: it selects by namespace and name alone.
+func (w *Want) decides() bool {
+	return w.LabelSelector == "" && (w.FieldSelector == "" || w.scope.name != "")
+}
 
 // Decides reports whether an object of a name does not exist if the want's
 // informer lacks it.
 func (w *Want) Decides(name string) bool {
-	return w.LabelSelector == "" && (w.FieldSelector == "" || w.only == name)
+	return w.decides() && (w.scope.name == "" || w.scope.name == name)
+}
+
+// scopeOf returns the scope of a selection, and the traits by which it is found,
+// the sharpest first.
+func scopeOf(s Selection) (at scope, traits []trait) {
+	at = scope{namespace: s.Namespace, labels: s.LabelSelector, fields: s.FieldSelector}
+	if at.name = onlyName(s.FieldSelector); at.name != "" {
+		at.fields = ""
+		traits = append(traits, trait{name: at.name})
+	}
+	if t := requiredLabel(s.LabelSelector); t != (trait{}) {
+		traits = append(traits, t)
+	}
+	if len(traits) == 0 {
+		traits = append(traits, trait{namespace: s.Namespace})
+	}
+	return at, traits
 }
 
 // onlyName returns the one name that a field selector selects, if it selects by
@@ -211,91 +308,243 @@ func onlyName(fieldSelector string) string {
 	return terms[0].Value
 }
 
-// Covering appends the readable wants that may have an object.
+// requiredLabel returns a label that all objects of a selector have, if there is
+// one.
+func requiredLabel(selector string) trait {
+	if selector == "" {
+		return trait{}
+	}
+	parsed, err := labels.Parse(selector)
+	if err != nil {
+		return trait{} // such a want has no lease
+	}
+	terms, _ := parsed.Requirements()
+	for _, term := range terms {
+		values := term.ValuesUnsorted()
+		switch term.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if len(values) == 1 {
+				return trait{key: term.Key(), value: values[0]}
+			}
+		}
+	}
+	return trait{}
+}
+
+// Covering appends the readable wants that know whether an object exists, the
+// widest first.
 func (s *Set) Covering(to Candidates, gvk schema.GroupVersionKind, key client.ObjectKey) Candidates {
 	k := s.index.of(gvk)
-	for _, w := range load(&k.wide) {
-		to = w.covering(to, key)
-	}
-	for _, w := range k.namedAs(key.Name) {
-		to = w.covering(to, key)
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	names := [...]string{"", key.Name}
+	for _, name := range names {
+		to = k.append(to, scope{name: name})
+		if !k.namespaced() {
+			for namespace := range k.spaces {
+				if namespace != "" {
+					to = k.append(to, scope{namespace: namespace, name: name})
+				}
+			}
+		} else if key.Namespace != "" {
+			to = k.append(to, scope{namespace: key.Namespace, name: name})
+		}
 	}
 	return to
 }
 
-func (w *Want) covering(to Candidates, key client.ObjectKey) Candidates {
-	if w.Namespace == "" || w.Namespace == key.Namespace || !w.Namespaced() {
+func (k *kind) append(to Candidates, at scope) Candidates {
+	if w := k.exact[at]; w != nil {
 		to = append(to, Candidate{Want: w})
 	}
 	return to
 }
 
-// Listing returns the readable wants of a kind that may have everything that a
-// list selects, widest first.
-func (s *Set) Listing(gvk schema.GroupVersionKind, o *client.ListOptions) []*Want {
-	if o.FieldSelector == nil || o.FieldSelector.Empty() {
-		return load(&s.index.of(gvk).wide)
+// namespaced reports whether the namespace of a want means anything, as far as
+// is known. The lock is held.
+func (k *kind) namespaced() bool { return k.scoped == nil || k.scoped.Namespaced() }
+
+// namespaces yields the namespaces of wants that may have objects of one, or of
+// all if it is empty. The lock is held.
+func (k *kind) namespaces(namespace string) iter.Seq[string] {
+	if namespace != "" && k.namespaced() {
+		return both("", namespace)
 	}
-	return s.Of(gvk)
+	return maps.Keys(k.spaces)
 }
 
-// Of returns the readable wants of a kind, widest first.
-func (s *Set) Of(gvk schema.GroupVersionKind) []*Want { return s.index.of(gvk).readable("") }
+// wider yields the namespaces of wants that have all objects of one, or of all
+// if it is empty. The lock is held.
+func (k *kind) wider(namespace string) iter.Seq[string] {
+	if k.namespaced() {
+		return both("", namespace)
+	}
+	return maps.Keys(k.spaces)
+}
 
-// Naming returns the readable wants of a kind that may have objects of a name.
-func (s *Set) Naming(gvk schema.GroupVersionKind, name string) []*Want {
-	return s.index.of(gvk).readable(name)
+// both yields two values, or the one that they are.
+func both(a, b string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if yield(a) && a != b {
+			yield(b)
+		}
+	}
+}
+
+// Listing returns the readable wants of a kind that have everything that a list
+// selects, the widest first.
+func (s *Set) Listing(gvk schema.GroupVersionKind, o *client.ListOptions) (of []*Want) {
+	asked := Selection{GVK: gvk}
+	if o.LabelSelector != nil {
+		asked.LabelSelector = o.LabelSelector.String()
+	}
+	if o.FieldSelector != nil {
+		asked.FieldSelector = o.FieldSelector.String()
+	}
+	if asked.LabelSelector != "" || asked.FieldSelector != "" {
+		if canonical, err := asked.canonical(); err == nil { // like those of the wants
+			asked = canonical
+		}
+	}
+	at, _ := scopeOf(asked)
+	k := s.index.of(gvk)
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for fields := range both("", at.fields+at.name) {
+		for labels := range both("", at.labels) {
+			for namespace := range k.wider(o.Namespace) {
+				is := scope{namespace: namespace, labels: labels, fields: fields}
+				if fields != "" {
+					is.name, is.fields = at.name, at.fields
+				}
+				if w := k.exact[is]; w != nil {
+					of = append(of, w)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
+
+	return of
+}
+
+// Of returns the readable wants of a kind, the widest first.
+func (s *Set) Of(gvk schema.GroupVersionKind) []*Want {
+	of := s.index.of(gvk).readable()
+	slices.SortFunc(of, func(a, b *Want) int {
+		return cmp.Or(cmp.Compare(a.narrowness(), b.narrowness()), a.Compare(b.Selection))
+	})
+	return of
+}
+
+// Selecting returns the readable wants of a kind that select an object with
+// these labels, as far as that can be decided.
+func (s *Set) Selecting(gvk schema.GroupVersionKind, key client.ObjectKey, has labels.Labels) []*Want {
+	k := s.index.of(gvk)
+	k.mu.RLock()
+	var of []*Want
+	for w := range k.traits[trait{name: key.Name}] {
+		if len(w.traits) == 1 { // or the label finds it
+			of = append(of, w)
+		}
+	}
+	for namespace := range k.wider(key.Namespace) {
+		of = slices.AppendSeq(of, maps.Keys(k.traits[trait{namespace: namespace}]))
+	}
+	for label := range k.keys {
+		if value, ok := has.Lookup(label); ok {
+			of = slices.AppendSeq(of, maps.Keys(k.traits[trait{key: label, value: value}]))
+		}
+	}
+	k.mu.RUnlock()
+
+	return slices.DeleteFunc(of, func(w *Want) bool { return !w.maySelect(key, has) })
+}
+
+// LabelsOf are the labels of a packed object.
+type LabelsOf struct{ *informerpool.Object }
+
+var _ labels.Labels = LabelsOf{}
+
+// Has implements labels.Labels.
+func (o LabelsOf) Has(label string) bool { _, ok := o.Label(label); return ok }
+
+// Get implements labels.Labels.
+func (o LabelsOf) Get(label string) string { value, _ := o.Label(label); return value }
+
+// Lookup implements labels.Labels.
+func (o LabelsOf) Lookup(label string) (value string, ok bool) { return o.Label(label) }
+
+// Covered returns the readable wants whose objects a selection selects, too.
+func (s *Set) Covered(id Selection) (of []*Want) {
+	at, traits := scopeOf(id)
+	k := s.index.of(id.GVK)
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	from := func(among wants) {
+		for w := range among {
+			if at.covers(w) {
+				of = append(of, w)
+			}
+		}
+	}
+	switch {
+	case traits[0].name+traits[0].key != "":
+		from(k.traits[traits[0]])
+	case at.namespace != "" && k.namespaced():
+		from(k.spaces[at.namespace])
+	default:
+		for _, among := range k.spaces {
+			from(among)
+		}
+	}
+	return of
+}
+
+// rivals returns the other readable wants that may answer a read which a want
+// answers, apart from those that marks concern.
+func (k *kind) rivals(w *Want) (of []*Want) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	from := func(among wants) {
+		for other := range among {
+			if other != w && (!apart(w.Namespace, other.Namespace) || !w.Namespaced()) {
+				of = append(of, other)
+			}
+		}
+	}
+	for namespace := range k.namespaces(w.Namespace) {
+		if w.decides() && w.scope.name == "" {
+			from(k.spaces[namespace])
+		} else if other := k.exact[scope{namespace: namespace}]; other != nil {
+			of = append(of, other)
+		}
+	}
+	if t := w.traits[0]; t.name+t.key != "" {
+		from(k.traits[t])
+	}
+	return of
+}
+
+// covers reports whether all that a want selects is in the scope.
+func (s scope) covers(w *Want) bool {
+	return (s.namespace == "" || s.namespace == w.Namespace || !w.Namespaced()) &&
+		(s.name == "" || s.name == w.scope.name) && (s.fields == "" || s.fields == w.scope.fields) &&
+		(s.labels == "" || s.labels == w.scope.labels)
 }
 
 // Readable returns every want with a lease.
 func (s *Set) Readable() []*Want {
 	var out []*Want
 	for _, k := range *s.index.kinds.Load() {
-		out = append(out, k.readable("")...)
+		out = append(out, k.readable()...)
 	}
 	return out
 }
 
-// keyed returns the wants whose leases have one of the keys.
-func (s *Set) keyed(keys map[informerpool.Key]bool) (of []*Want) {
+// Keyed returns the wants whose lease has a key.
+func (s *Set) Keyed(key informerpool.Key) []*Want {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range keys {
-		of = append(of, s.index.keys[key]...)
-	}
-	return of
-}
-
-func load(of *atomic.Pointer[[]*Want]) []*Want {
-	if p := of.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
-// insert adds a want behind those that are as wide.
-func insert(to *atomic.Pointer[[]*Want], w *Want) {
-	before := load(to)
-	at, _ := slices.BinarySearchFunc(before, w, func(a, b *Want) int {
-		return cmp.Or(cmp.Compare(a.narrowness(), b.narrowness()), -1)
-	})
-	after := make([]*Want, 0, len(before)+1)
-	after = append(append(append(after, before[:at]...), w), before[at:]...)
-	to.Store(&after)
-}
-
-func remove(from *atomic.Pointer[[]*Want], w *Want) {
-	after := without(load(from), w)
-	from.Store(&after)
-}
-
-// without returns the wants but one.
-func without(of []*Want, w *Want) []*Want {
-	left := make([]*Want, 0, max(len(of)-1, 0))
-	for _, other := range of {
-		if other != w {
-			left = append(left, other)
-		}
-	}
-	return left
+	return slices.Clone(s.index.keys[key])
 }

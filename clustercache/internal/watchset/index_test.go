@@ -6,10 +6,13 @@ package watchset
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -21,7 +24,7 @@ func TestIndexFindsWhatAVisitOfAllWantsFinds(t *testing.T) {
 	var selections []Selection
 	for _, gvk := range []schema.GroupVersionKind{configMaps.GVK, secrets} {
 		for _, namespace := range []string{"", "one", "two"} {
-			for _, labels := range []string{"", "app=x"} {
+			for _, labels := range []string{"", "app=x", "app"} {
 				for _, fields := range []string{"", FieldName + "=a", FieldName + "=b", FieldName + "!=a"} {
 					selections = append(selections, Selection{gvk, namespace, labels, fields})
 				}
@@ -45,7 +48,7 @@ func TestIndexFindsWhatAVisitOfAllWantsFinds(t *testing.T) {
 			if random.IntN(3) > 0 {
 				synctest.Wait() // otherwise some kinds are not mapped yet
 			}
-			requireIndexed(t, s, held, secrets, fmt.Sprint("step ", step))
+			requireIndexed(t, s, held, selections, secrets, fmt.Sprint("step ", step))
 		}
 		for w, n := range held {
 			for range n {
@@ -58,7 +61,9 @@ func TestIndexFindsWhatAVisitOfAllWantsFinds(t *testing.T) {
 }
 
 // requireIndexed compares what the index finds with a visit of all wants.
-func requireIndexed(t *testing.T, s *site, held map[*Want]int, secrets schema.GroupVersionKind, at string) {
+func requireIndexed(t *testing.T, s *site, held map[*Want]int, selections []Selection,
+	secrets schema.GroupVersionKind, at string,
+) {
 	t.Helper()
 	readable := func(of func(*Want) bool) (found []*Want) {
 		for w := range held {
@@ -68,25 +73,65 @@ func requireIndexed(t *testing.T, s *site, held map[*Want]int, secrets schema.Gr
 		}
 		return found
 	}
-	require.ElementsMatch(t, readable(func(*Want) bool { return true }), s.Readable(), at)
+	requireSame(t, readable(func(*Want) bool { return true }), s.Readable(), at)
 	for _, gvk := range []schema.GroupVersionKind{configMaps.GVK, secrets} {
 		ofKind := func(w *Want) bool { return w.GVK == gvk }
-		require.ElementsMatch(t, readable(ofKind), s.Of(gvk), at)
+		requireSame(t, readable(ofKind), s.Of(gvk), at)
 		for _, name := range []string{"a", "b", "c"} {
-			var covering []*Want
-			for _, c := range s.Covering(nil, gvk, client.ObjectKey{Namespace: "one", Name: name}) {
-				covering = append(covering, c.Want)
+			key := client.ObjectKey{Namespace: "one", Name: name}
+			may := func(w *Want) bool { return ofKind(w) && w.MaySelect(key, labels.Set{"app": "x"}) }
+			covering := s.Covering(nil, gvk, key)
+			requireSame(t, readable(func(w *Want) bool { return may(w) && w.Decides(name) }), wantsOf(covering),
+				fmt.Sprintf("%s: %s", at, name))
+			partial := s.Partial(covering, gvk, key.Namespace, true)[len(covering):]
+			requireSame(t, readable(func(w *Want) bool {
+				return ofKind(w) && w.Namespace != "two" && !w.decides()
+			}), wantsOf(partial), fmt.Sprintf("%s: %s", at, name))
+			for _, has := range []labels.Set{nil, {"app": "x"}, {"app": "y", "b": "c"}} {
+				requireSame(t, readable(func(w *Want) bool { return ofKind(w) && w.MaySelect(key, has) }),
+					s.Selecting(gvk, key, has), fmt.Sprintf("%s: %s %s", at, name, has))
 			}
-			require.ElementsMatch(t, readable(func(w *Want) bool {
-				exact := w.FieldSelector == FieldName+"=a" || w.FieldSelector == FieldName+"=b"
-				return ofKind(w) && w.Namespace != "two" && (!exact || w.FieldSelector == FieldName+"="+name)
-			}), covering, "%s: %s", at, name)
 		}
+	}
+	for _, id := range selections {
+		requireSame(t, readable(func(w *Want) bool {
+			return w.GVK == id.GVK && (id.Namespace == "" || id.Namespace == w.Namespace) &&
+				(id.LabelSelector == "" || id.LabelSelector == w.LabelSelector) &&
+				(id.FieldSelector == "" || id.FieldSelector == w.FieldSelector)
+		}), s.Covered(id), fmt.Sprintf("%s: %v", at, id))
+		o := &client.ListOptions{Namespace: id.Namespace}
+		o.LabelSelector, _ = labels.Parse(id.LabelSelector)
+		o.FieldSelector, _ = fields.ParseSelector(id.FieldSelector)
+		requireSame(t, readable(func(w *Want) bool {
+			return w.GVK == id.GVK && (w.Namespace == "" || id.Namespace == w.Namespace) &&
+				(w.LabelSelector == "" || id.LabelSelector == w.LabelSelector) &&
+				(w.FieldSelector == "" || id.FieldSelector == w.FieldSelector)
+		}), s.Listing(id.GVK, o), fmt.Sprintf("%s: %v", at, id))
 	}
 	for w := range held {
 		if lease, _, _ := s.Look(w); lease != nil {
-			require.Contains(t, s.keyed(s.config.Pool.Serves(lease.Key())), w, at)
-			require.Contains(t, s.keyed(s.config.Pool.Serves(lease.ServedBy())), w, at)
+			require.Contains(t, s.Keyed(lease.Key()), w, at)
+			require.Contains(t, s.config.Pool.Serves(lease.ServedBy()), lease.Key(), at)
 		}
 	}
+}
+
+// requireSame compares wants without printing all that they refer to.
+func requireSame(t *testing.T, want, got []*Want, at string) {
+	t.Helper()
+	names := func(of []*Want) (names []string) {
+		for _, w := range of {
+			names = append(names, fmt.Sprint(w.Selection))
+		}
+		slices.Sort(names)
+		return names
+	}
+	require.Equal(t, names(want), names(got), at)
+}
+
+func wantsOf(candidates Candidates) (of []*Want) {
+	for _, c := range candidates {
+		of = append(of, c.Want)
+	}
+	return of
 }

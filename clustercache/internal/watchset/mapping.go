@@ -21,7 +21,7 @@ import (
 func (s *Set) unmappedLocked() map[schema.GroupVersionKind][]*Want {
 	out := map[schema.GroupVersionKind][]*Want{}
 	for gvk, k := range *s.index.kinds.Load() {
-		if waiting := load(&k.waiting); len(waiting) > 0 {
+		if waiting := k.unmapped(); len(waiting) > 0 {
 			out[gvk] = waiting
 		}
 	}

@@ -16,9 +16,11 @@ func (s *Set) InformerChanged(key informerpool.Key, reads bool) {
 	if !s.config.Observed() {
 		return
 	}
-	for _, w := range s.keyed(s.config.Pool.Serves(key)) {
-		flipped := s.observeTrust(w)
-		s.config.OnChanged(w.Selection, reads || flipped)
+	for served := range s.config.Pool.Serves(key) {
+		for _, w := range s.Keyed(served) {
+			flipped := s.observeTrust(w)
+			s.config.OnChanged(w.Selection, reads || flipped)
+		}
 	}
 }
 

@@ -5,11 +5,10 @@ package watchset
 
 import (
 	"errors"
+	"slices"
 	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -164,27 +163,22 @@ func (r Candidates) Ahead(of Candidate) bool {
 // other candidates, which select them as well, that lag behind: their handlers
 // must receive the deletion of an object, even if it is created and deleted
 // before they receive it.
-func (r Candidates) Listed(by Candidate, objects ...*informerpool.Object) {
+func (r Candidates) Listed(by *Want, objects ...*informerpool.Object) {
+	if len(r) < 2 {
+		return
+	}
+	own := r[slices.IndexFunc(r, func(c Candidate) bool { return c.Want == by })]
 	for _, c := range r {
-		c.saw(by, objects)
+		c.saw(own, objects)
 	}
 }
 
 // Got is Listed for the one object with which a candidate answered a Get, at
 // those that may select it.
-func (r Candidates) Got(by Candidate, o *informerpool.Object) {
-	for _, c := range r {
-		if c.FieldSelector == "" || c.mayName(o.GetName()) { // GetName copies
-			c.saw(by, []*informerpool.Object{o})
-		}
+func (r Candidates) Got(by *Want, o *informerpool.Object) {
+	if len(r) > 1 {
+		r.Listed(by, o)
 	}
-}
-
-// mayName reports whether a want may select an object of a name. It examines
-// the selector only where that is simple.
-func (w *Want) mayName(name string) bool {
-	return w.FieldSelector == "" || strings.Contains(w.FieldSelector, fields.EscapeValue(name)) ||
-		strings.Contains(w.FieldSelector, "!")
 }
 
 // saw records what another candidate showed of the same history.

@@ -16,8 +16,9 @@ import (
 // watch had shown.
 func TestHazardEscapedNameMissesANote(t *testing.T) {
 	for _, name := range []string{"a", "system:a", "a,b", "a=b", `a\b`} {
-		w := &Want{Selection: Selection{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}}
-		require.True(t, w.mayName(name), w.FieldSelector)
-		require.False(t, w.mayName("other"), w.FieldSelector)
+		w := newWant(Selection{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+		require.True(t, w.Decides(name), w.FieldSelector)
+		require.True(t, w.mayBeNamed("", name), w.FieldSelector)
+		require.False(t, w.mayBeNamed("", "other"), w.FieldSelector)
 	}
 }

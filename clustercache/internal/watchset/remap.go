@@ -185,8 +185,7 @@ func (s *Set) rebind(w *Want, m restmap.Mapping) {
 	s.config.AddIndexes(lease, w.GVK)
 	s.mu.Lock()
 	if s.all[w.Selection] == w {
-		s.index.unkeyLocked(w)
-		s.index.keyLocked(w)
+		s.index.rekeyLocked(w)
 	}
 	w.broadcast()
 	s.config.OnChanged(w.Selection, true)
@@ -249,8 +248,8 @@ func (s *Set) Relisted(key informerpool.Key) {
 	if restmap.BuiltIn(key.Resource.Group) {
 		return
 	}
-	for _, w := range s.Readable() {
-		if w.lease.Key() == key && !w.Polled() && w.lease.Status().Resyncs > 0 {
+	for _, w := range s.Keyed(key) {
+		if !w.Polled() && w.lease.Status().Resyncs > 0 {
 			s.remap.soon()
 			return
 		}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +25,7 @@ const maxSeenUnmapped = 1000
 // and the first list, it delivers the delete to handlers: no other event ever
 // would.
 func (s *Set) Seen(gvk schema.GroupVersionKind, obj client.Object) {
-	leases, unmapped := s.interested(gvk, client.ObjectKeyFromObject(obj))
+	leases, unmapped := s.interested(gvk, obj)
 	if len(leases)+len(unmapped) == 0 {
 		return
 	}
@@ -80,25 +81,24 @@ func (s *Set) keepSeen(unmapped []*Want, u *unstructured.Unstructured) (leases [
 	return leases
 }
 
-// interested returns the watches of a kind that may have an object: the leases,
-// and the wants that have none yet.
+// interested returns the watches of a kind that may select an object: the
+// leases, and the wants that have none yet.
 func (s *Set) interested(
-	gvk schema.GroupVersionKind, key client.ObjectKey,
+	gvk schema.GroupVersionKind, obj client.Object,
 ) (leases []*informerpool.Lease, unmapped []*Want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.index.of(gvk)
-	for _, w := range append(k.waits(key.Name), k.readable(key.Name)...) {
-		switch {
-		case w.Namespace != "" && w.Namespace != key.Namespace && w.Namespaced():
-		case w.lease != nil:
-			leases = append(leases, w.lease)
-		default:
-			unmapped = append(unmapped, w)
-		}
+	key, has := client.ObjectKeyFromObject(obj), labels.Labels(nil)
+	if packed, ok := obj.(*informerpool.Object); ok {
+		has = LabelsOf{packed}
+	} else {
+		has = labels.Set(obj.GetLabels())
 	}
-
-	return leases, unmapped
+	for _, w := range s.Selecting(gvk, key, has) {
+		leases = append(leases, w.lease)
+	}
+	k := s.index.of(gvk)
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return leases, k.waits(key.Name)
 }
 
 // SeenAll is Seen for the objects of a list.

@@ -122,7 +122,7 @@ func (s *Set) add(id Selection, auto bool) *Want {
 	}
 	w := s.all[id]
 	if w == nil {
-		w = &Want{Selection: id, only: onlyName(id.FieldSelector), changed: make(chan struct{})}
+		w = newWant(id)
 		s.all[id] = w
 		s.index.addLocked(w)
 		s.config.OnChanged(id, false)

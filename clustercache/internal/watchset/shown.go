@@ -18,20 +18,48 @@ import (
 // may already lack the object. Where all have listed, as nearly always, Late
 // takes no lock and allocates nothing.
 func (s *Set) Late(gvk schema.GroupVersionKind, key client.ObjectKey) []*Want {
-	k := s.index.of(gvk)
-	readable, waiting := k.readable(key.Name), k.waits(key.Name)
-	if len(readable)+len(waiting) < 2 {
-		return nil // the only one is the one that answers
+	k, epoch := s.index.of(gvk), s.config.Epoch()
+	k.mu.RLock()
+	none := len(k.waiting) == 0 && len(k.unlisted) == 0 && k.epoch == epoch
+	none = none || len(k.exact)+len(k.waiting) < 2 && len(k.waiting[""]) < 2 // the only one is the one that answers
+	k.mu.RUnlock()
+
+	if none {
+		return nil
 	}
-	epoch := s.config.Epoch()
-	var late []*Want
-	for _, w := range readable {
-		if !w.lease.ListedIn(epoch) && (!apart(w.Namespace, key.Namespace) || !w.Namespaced()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.epoch != epoch {
+		k.epoch = epoch
+		for _, w := range k.exact {
+			k.unlisted[w] = struct{}{}
+		}
+	}
+	late := k.waits(key.Name) // it is not known yet whether their kind has namespaces
+	for w := range k.unlisted {
+		switch {
+		case w.lease.ListedIn(epoch):
+			delete(k.unlisted, w)
+		case w.scope.name != "" && key.Name != "" && w.scope.name != key.Name,
+			apart(w.Namespace, key.Namespace) && w.Namespaced():
+		default:
 			late = append(late, w)
 		}
 	}
 
-	return append(late, waiting...) // it is not known yet whether their kind has namespaces
+	return late
+}
+
+// Unlist records that informers have lost their objects, or have been exchanged:
+// any may have to list again in the same epoch.
+func (s *Set) Unlist() {
+	for _, k := range *s.index.kinds.Load() {
+		k.mu.Lock()
+		for _, w := range k.exact {
+			k.unlisted[w] = struct{}{}
+		}
+		k.mu.Unlock()
+	}
 }
 
 // Shown records at late wants that another want has answered a read.

@@ -5,10 +5,12 @@ package watchset
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,7 +29,10 @@ import (
 type Want struct {
 	Selection
 
-	only string // the name of all objects that it selects; empty: they may have others
+	scope  scope
+	traits []trait              // at least one, the sharpest first
+	labels labels.Selector      // nil: all
+	terms  []fields.Requirement // of the field selector
 
 	used instant // when a read in mode AutoWatch last used it
 	// mapping is how the kind is served; set before the lease.
@@ -37,6 +42,8 @@ type Want struct {
 	missing atomic.Bool          // its kind was not served when discovery was last read for the set
 	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
 	pursued atomic.Bool          // a goroutine waits for the end of its debts
+
+	answered atomic.Bool // it has answered a read; only of partial wants
 
 	// The rest is protected by the lock of the set.
 	refs    int
@@ -48,6 +55,18 @@ type Want struct {
 	waiting []*informerpool.Subscription              // to be added to the lease
 	unsent  []*unstructured.Unstructured              // seen in live reads, for the lease
 	shown   map[client.ObjectKey]*informerpool.Object // shown by other informers, for the lease
+}
+
+func newWant(id Selection) *Want {
+	w := &Want{Selection: id, changed: make(chan struct{})}
+	w.scope, w.traits = scopeOf(id)
+	if selector, err := labels.Parse(id.LabelSelector); err == nil && id.LabelSelector != "" {
+		w.labels = selector
+	}
+	if selector, err := fields.ParseSelector(id.FieldSelector); err == nil {
+		w.terms = selector.Requirements()
+	}
+	return w
 }
 
 // Lease returns the want's lease. Only wants that Of, Readable or Late have
@@ -113,13 +132,20 @@ func (w *Want) Find(namespace, name string) (*informerpool.Object, error) {
 // MaySelect reports whether the want may select an object of this name and
 // these labels. Of fields, only name and namespace are known.
 func (w *Want) MaySelect(key client.ObjectKey, has map[string]string) bool {
-	if w.Namespaced() && apart(w.Namespace, key.Namespace) {
-		return false
-	}
-	if selector := w.selector(); selector != nil && !selector.Matches(labels.Set(has)) {
-		return false
-	}
-	return w.mayBeNamed()(key.Namespace, key.Name)
+	return w.maySelect(key, labels.Set(has))
+}
+
+func (w *Want) maySelect(key client.ObjectKey, has labels.Labels) bool {
+	return (!apart(w.Namespace, key.Namespace) || !w.Namespaced()) &&
+		(w.labels == nil || w.labels.Matches(has)) && w.mayBeNamed(key.Namespace, key.Name)
+}
+
+// mayBeNamed reports whether a want may select an object by its fields. It
+// evaluates only name and namespace, which every object has.
+func (w *Want) mayBeNamed(namespace, name string) bool {
+	return !slices.ContainsFunc(w.terms, func(r fields.Requirement) bool {
+		return r.Field == FieldName && !Matches(r, name) || r.Field == FieldNamespace && !Matches(r, namespace)
+	})
 }
 
 func (w *Want) broadcast() {
