@@ -139,6 +139,7 @@ func BenchmarkGetBesideOtherWatches(b *testing.B) {
 			cancel()
 			require.NoError(b, <-done)
 		})
+		require.True(b, read.WaitForCacheSync(b.Context()))
 		getOne(b, read)
 	})
 	for _, own := range []bool{true, false} {

@@ -320,7 +320,7 @@ func newWants(c *cluster) *watchset.Set {
 		Epoch:          func() informerpool.Epoch { return c.conn.View().Epoch },
 		StaleAfter:     o.StaleAfter,
 		Observed:       c.cc.observed,
-		OnChanged:      func(id watchset.Selection, reads bool) { c.cc.watchChanged(keyOf(c.key, id), reads) },
+		OnChanged:      c.watchChanged,
 		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
 			c.cc.addIndexes(c, lease, gvk)
 		},
@@ -328,6 +328,7 @@ func newWants(c *cluster) *watchset.Set {
 			for _, f := range c.cc.subscriptions() {
 				f.leaseAdded(c, w)
 			}
+			c.cc.declared.bound(c, w)
 		},
 		OnEmpty: c.letGo,
 	})

@@ -201,10 +201,10 @@ func (cc *ClusterCache) observed() bool {
 }
 
 // watchChanged is called with every change of a watch. It does not block.
-func (cc *ClusterCache) watchChanged(key WatchKey, reads bool) {
-	cc.subscribed.watches.Publish(key)
-	if reads && cc.declared.events.Any() {
-		cc.declared.events.Publish(cc.declared.changed(key)...)
+func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
+	c.cc.subscribed.watches.Publish(keyOf(c.key, id))
+	if d := c.cc.declared; reads && d.events.Any() {
+		d.events.Publish(d.changed(c, id)...)
 	}
 }
 
@@ -275,9 +275,10 @@ func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscriptio
 
 // SubscribeOwners returns a subscription to the owners of declarations whose
 // reads may be answered differently now. An event follows
-//   - every change of an object that a declared target covers;
-//   - every change of a declared watch that concerns its reads: it has synced,
-//     is refused, is too old to be trusted, or has healed;
+//   - every change of an object that a declared target covers, whichever watch
+//     of its kind brings it: reads are answered from any that covers them;
+//   - every change that concerns the reads of a watch which covers a declared
+//     target: it has synced, is refused, is too old to be trusted, or has healed;
 //   - every change of the phase, or of its reason, of a cluster of a target;
 //   - every change of the clusters that a target's ClusterSelector selects, and
 //     the moment in which it is settled for the first time;

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/members"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -148,7 +149,8 @@ type declared struct {
 
 		watches   map[client.ObjectKey]map[WatchKey]map[need]*Watch // by cluster
 		followed  map[need]*members.Set[*cluster, *Watch]           // of needs with a selector
-		listeners map[*informerpool.Subscription]struct{}           // of all watches
+		listeners map[*informerpool.Subscription]struct{}           // of all watches of the kinds
+		kinds     map[kindOf]int                                    // how many watches of needs are of a kind
 
 		changes uint64 // counts the changes of all needs
 		states  map[need]*needState
@@ -163,11 +165,20 @@ type declared struct {
 	}
 }
 
+// kindOf is a kind in a cluster.
+type kindOf struct {
+	cluster *cluster
+	gvk     schema.GroupVersionKind
+}
+
+func (w *Watch) kind() kindOf { return kindOf{w.c, w.want.GVK} }
+
 func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	d := &declared{cc: cc}
 	d.mu.watches = map[client.ObjectKey]map[WatchKey]map[need]*Watch{}
 	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
+	d.mu.kinds = map[kindOf]int{}
 	d.mu.listed = !cc.options.Discover
 	d.mu.states = map[need]*needState{}
 	d.mu.leaving = map[Owner][]*leaving{}
@@ -226,7 +237,8 @@ func (d *declared) release(n need) {
 	}
 }
 
-// add makes a watch known as that of a need, and delivers its objects.
+// add makes a watch known as that of a need. The objects of all watches of its
+// kind are delivered from then on: any of them may answer a read of the need.
 func (d *declared) add(n need, w *Watch) {
 	key := keyOf(w.c.key, w.want.Selection)
 	d.mu.Lock()
@@ -236,20 +248,28 @@ func (d *declared) add(n need, w *Watch) {
 	if d.mu.watches[key.Cluster][key] == nil {
 		d.mu.watches[key.Cluster][key] = map[need]*Watch{}
 	}
+	if old := d.mu.watches[key.Cluster][key][n]; old != nil {
+		d.forgetKindLocked(old)
+	}
 	d.mu.watches[key.Cluster][key][n] = w
+	d.mu.kinds[w.kind()]++
+	first := d.mu.kinds[w.kind()] == 1
 	listeners := slices.Collect(maps.Keys(d.mu.listeners))
 	d.mu.Unlock()
 
 	for _, l := range listeners {
 		w.c.wants.Listen(w.want, l)
+		if first {
+			d.listenTo(w.kind(), l)
+		}
 	}
 }
 
-// remove undoes add. The objects of the watch are delivered no more, unless
-// another need has a watch of the same want.
+// remove undoes add.
 func (d *declared) remove(n need, w *Watch) {
 	key := keyOf(w.c.key, w.want.Selection)
 	d.mu.Lock()
+	last := false
 	if of := d.mu.watches[key.Cluster][key]; of[n] == w {
 		if delete(of, n); len(of) == 0 {
 			delete(d.mu.watches[key.Cluster], key)
@@ -257,37 +277,64 @@ func (d *declared) remove(n need, w *Watch) {
 		if len(d.mu.watches[key.Cluster]) == 0 {
 			delete(d.mu.watches, key.Cluster)
 		}
+		last = d.forgetKindLocked(w)
 	}
-	shared := d.sharesLocked(key, w)
 	listeners := slices.Collect(maps.Keys(d.mu.listeners))
 	d.mu.Unlock()
 
-	if shared {
+	if !last {
 		return
 	}
 	for _, l := range listeners {
 		w.unlisten(l)
+		for _, other := range w.c.wants.Of(w.want.GVK) {
+			l.Remove(other.Lease())
+		}
 	}
-
-	d.mu.Lock()
-	shared = d.sharesLocked(key, w)
-	d.mu.Unlock()
-	if !shared {
+	if !d.concerns(w.kind()) {
 		return
 	}
 	for _, l := range listeners { // another need was added meanwhile, and perhaps before that
-		w.c.wants.Listen(w.want, l)
+		d.listenTo(w.kind(), l)
 	}
 }
 
-// sharesLocked reports whether a need has a watch of the want of w.
-func (d *declared) sharesLocked(key WatchKey, w *Watch) bool {
-	for _, other := range d.mu.watches[key.Cluster][key] {
-		if other.want == w.want {
-			return true
-		}
+// forgetKindLocked undoes what add records of a watch's kind. It reports whether
+// no need has a watch of the kind any more.
+func (d *declared) forgetKindLocked(w *Watch) (last bool) {
+	if d.mu.kinds[w.kind()]--; d.mu.kinds[w.kind()] > 0 {
+		return false
 	}
-	return false
+	delete(d.mu.kinds, w.kind())
+	return true
+}
+
+// concerns reports whether a kind is declared in a cluster.
+func (d *declared) concerns(k kindOf) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.kinds[k] > 0
+}
+
+// listenTo makes a subscription receive the objects of all watches of a kind.
+func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
+	for _, want := range k.cluster.wants.Of(k.gvk) {
+		k.cluster.wants.Listen(want, sub) // twice does no harm
+	}
+}
+
+// bound is called for every want that has got its lease.
+func (d *declared) bound(c *cluster, want *watchset.Want) {
+	if !d.events.Any() || !d.concerns(kindOf{c, want.GVK}) {
+		return
+	}
+	d.mu.Lock()
+	listeners := slices.Collect(maps.Keys(d.mu.listeners))
+	d.mu.Unlock()
+
+	for _, l := range listeners {
+		c.wants.Listen(want, l)
+	}
 }
 
 // watch returns the watch of a key that one of the needs has, or nil. Without
@@ -326,8 +373,42 @@ func (d *declared) all() (owners []Owner) {
 	return owners
 }
 
-// changed returns the owners to call for a change of what a key selects.
-func (d *declared) changed(key WatchKey) []Owner { return d.concerned(d.needs(key)...) }
+// changed returns the owners to call for a change of a watch: those of all
+// needs that it covers.
+func (d *declared) changed(c *cluster, id watchset.Selection) []Owner {
+	needs := d.needs(keyOf(c.key, id))
+	for _, want := range c.wants.Covered(id) {
+		if want.Selection != id {
+			needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
+		}
+	}
+	return d.concerned(needs...)
+}
+
+// touched returns the owners to call for an event of an object, whichever watch
+// it came through: those of the needs that select the object, before or after,
+// and those of the watch.
+func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
+	wants := map[*watchset.Want]struct{}{}
+	for _, want := range c.wants.Keyed(e.Key) {
+		wants[want] = struct{}{}
+	}
+	gvk := e.Key.Resource.GroupVersion().WithKind(e.Key.Kind)
+	for _, o := range []*informerpool.Object{e.Old, e.New, e.LastDelivered} {
+		if o == nil {
+			continue
+		}
+		has := watchset.LabelsOf{Object: o}
+		for _, want := range c.wants.Selecting(gvk, client.ObjectKeyFromObject(o), has) {
+			wants[want] = struct{}{}
+		}
+	}
+	var needs []need
+	for want := range wants {
+		needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
+	}
+	return d.concerned(needs...)
+}
 
 // keys returns the keys of needs in the given order, those of each selector
 // sorted, without repetitions.
@@ -399,8 +480,13 @@ func (d *declared) listen(sub *informerpool.Subscription) {
 	all := d.allLocked()
 	d.mu.Unlock()
 
+	kinds := map[kindOf]struct{}{}
 	for _, w := range all {
 		w.c.wants.Listen(w.want, sub) // twice, if acquire does so as well, does no harm
+		kinds[w.kind()] = struct{}{}
+	}
+	for k := range kinds {
+		d.listenTo(k, sub)
 	}
 	d.forgetAll()
 }
@@ -427,7 +513,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.events.Publish(d.changed(key)...)
+		d.events.Publish(d.concerned(d.needs(key)...)...)
 	}
 }
 

@@ -161,32 +161,14 @@ type ownerObjects struct {
 
 func (h *ownerObjects) Brief() bool { return true }
 
-// Handle finds the owners by the key of the lease that an event came through,
-// which is that of the declared watch.
+// Handle calls the owners of an object.
 func (h *ownerObjects) Handle(e informerpool.Event) {
-	key := WatchKey{
-		Cluster:       e.Key.Cluster,
-		GVK:           e.Key.Resource.GroupVersion().WithKind(e.Key.Kind),
-		Namespace:     e.Key.Namespace,
-		LabelSelector: e.Key.LabelSelector,
-		FieldSelector: e.Key.FieldSelector,
-	}
-	h.notify(key, e.Initial)
-	o := cmp.Or(e.New, e.Old)
-	c := h.cc.find(key.Cluster)
-	if o == nil || o.GetNamespace() != "" || c == nil {
+	c := h.cc.find(e.Key.Cluster)
+	if c == nil {
 		return
 	}
-	for _, w := range c.wants.Of(key.GVK) { // the namespace of a target has no meaning for this kind
-		if w.Namespace != "" && w.LabelSelector == key.LabelSelector && w.FieldSelector == key.FieldSelector {
-			h.notify(keyOf(c.key, w.Selection), e.Initial)
-		}
-	}
-}
-
-func (h *ownerObjects) notify(key WatchKey, initial bool) {
-	for _, owner := range h.cc.declared.changed(key) {
-		h.call(owner, initial)
+	for _, owner := range h.cc.declared.touched(c, e) {
+		h.call(owner, e.Initial)
 	}
 }
 
