@@ -401,10 +401,10 @@ func (c *cluster) lookUp(
 	late := c.wants.Late(gvk, key)
 	covering := c.wants.Covering(space[:0], gvk, key)
 	ranked := c.wants.Partial(covering, gvk, key.Namespace, len(covering) == 0).Rank()
-	object, by, err := c.lookUpIn(o, ranked, gvk, key)
+	object, by, err := c.lookUpIn(o, ranked, key)
 	if err != nil && by == nil && len(ranked) == len(covering) && len(ranked) > 0 {
 		if ranked = c.wants.Partial(ranked, gvk, key.Namespace, true); len(ranked) > len(covering) {
-			object, by, err = c.lookUpIn(o, ranked.Rank(), gvk, key)
+			object, by, err = c.lookUpIn(o, ranked.Rank(), key)
 		}
 	}
 	if err == nil {
@@ -418,7 +418,7 @@ func (c *cluster) lookUp(
 // lookUpIn finds one object in the caches of wants. by is the one that has
 // answered, or nil if none has.
 func (c *cluster) lookUpIn(
-	o *readOptions, ranked watchset.Candidates, gvk schema.GroupVersionKind, key client.ObjectKey,
+	o *readOptions, ranked watchset.Candidates, key client.ObjectKey,
 ) (object *informerpool.Object, by *watchset.Want, err error) {
 	err = notWatched(o)
 	for _, candidate := range ranked {

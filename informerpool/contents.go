@@ -112,6 +112,20 @@ func (i *informer) removeNamed(id wire.Identity) {
 func (i *informer) touchLocked(o *Object) {
 	i.mu.rv = ordering.Moved(i.mu.rv, o.GetResourceVersion())
 	i.mu.touched.Note(o)
+	i.reachedPart(o)
+}
+
+// reachedPart records that the informer of a part has a state of an object.
+func (i *informer) reachedPart(o *Object) {
+	if !i.part {
+		return
+	}
+	version, ordered := o.Version()
+	for before := i.parts.Load(); ordered && version > before; before = i.parts.Load() {
+		if i.parts.CompareAndSwap(before, version) {
+			return
+		}
+	}
 }
 
 // beginList prepares for the objects of a list. It returns the number of the
@@ -271,6 +285,7 @@ func (i *informer) mergeLocked(values indexed) {
 	for o := range i.mu.staged.All() {
 		old := i.mu.store.Of(o)
 		i.mu.store.Put(old, o, values.of(o))
+		i.reachedPart(o)
 		i.mu.refused.Forget(store.ViewOf(o))
 		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}

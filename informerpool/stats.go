@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
@@ -207,13 +208,24 @@ type clusterStats struct {
 	width width.Gate // of their lists
 
 	histories histories.Histories
+
+	parts map[schema.GroupResource]*atomic.Uint64 // see Lease.PartsReached; protected by the pool's lock
+}
+
+// partsLocked returns how far the informers of parts of a resource have come.
+// The pool's lock is held.
+func (c *clusterStats) partsLocked(resource schema.GroupResource) *atomic.Uint64 {
+	if c.parts[resource] == nil {
+		c.parts[resource] = &atomic.Uint64{}
+	}
+	return c.parts[resource]
 }
 
 // statsLocked returns the records of a cluster. The pool's lock is held.
 func (p *Pool) statsLocked(cluster types.NamespacedName) *clusterStats {
 	c := p.mu.stats[cluster]
 	if c == nil {
-		c = &clusterStats{informers: map[*informer]struct{}{}}
+		c = &clusterStats{informers: map[*informer]struct{}{}, parts: map[schema.GroupResource]*atomic.Uint64{}}
 		p.mu.stats[cluster] = c
 	}
 	c.leaving = false

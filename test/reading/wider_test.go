@@ -63,3 +63,37 @@ func TestHazardSelectorHasManySpellings(t *testing.T) {
 		require.ErrorIs(t, err, clustercache.ErrNotWatched)
 	})
 }
+
+// TestHazardLaggingWideWatchHidesWhatALabelShows: a watch by label has delivered
+// a state of an object that a watch of the whole kind does not have yet. A Get
+// by the object's name, which the wide watch answers otherwise, is not older
+// than what the handlers of the other one have received.
+func TestHazardLaggingWideWatchHidesWhatALabelShows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := fleettest.OneCluster(t)
+		labeled := fleettest.Watch(t, cc, client.InNamespace("default"), client.MatchingLabels{"app": "x"})
+		require.NoError(t, labeled.WaitForSync(t.Context()))
+		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+		reader, before := cc.Reader(fleettest.Key("a")), &corev1.ConfigMap{}
+		key := client.ObjectKey{Namespace: "default", Name: "one"}
+		require.NoError(t, reader.Get(t.Context(), key, before, clustercache.CacheOnly))
+		api.Lag("/api/v1/configmaps")
+		later := api.Put("one", "2", map[string]any{"app": "x"})
+		created := api.Put("new", "1", map[string]any{"app": "x"})
+		synctest.Wait()
+		for name, version := range map[string]string{"one": later, "new": created} {
+			got := &corev1.ConfigMap{}
+			key.Name = name
+			require.NoError(t, reader.Get(t.Context(), key, got, clustercache.CacheOnly))
+			require.Equal(t, version, got.ResourceVersion)
+		}
+
+		api.Lag("")
+		api.Put("one", "3", map[string]any{"app": "y"})
+		synctest.Wait()
+		got := &corev1.ConfigMap{}
+		key.Name = "one"
+		require.NoError(t, reader.Get(t.Context(), key, got, clustercache.CacheOnly))
+		require.Equal(t, "y", got.Labels["app"])
+	})
+}

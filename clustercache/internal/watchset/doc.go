@@ -25,5 +25,6 @@
 // that are served otherwise by now, to which leases move (remap.go).
 //
 // Several wants may cover a read. Candidates ranks them, so that no read goes
-// back in time (rank.go).
+// back in time (rank.go). Those that select by labels or other fields come last,
+// and only where they may know more (partial.go).
 package watchset

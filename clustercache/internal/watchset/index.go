@@ -43,10 +43,9 @@ type kind struct {
 	unlisted wants            // those that may not have listed in the epoch
 	epoch    informerpool.Epoch
 
-	// shown is how far the partial wants have come that have answered a read.
 	// ended is how far wants of one name and partial ones had come that have
 	// ended, and answered the latter of them that had answered reads.
-	shown, ended, answered mark
+	ended, answered mark
 }
 
 type wants map[*Want]struct{}

@@ -5,6 +5,7 @@ package watchset
 
 import (
 	"slices"
+	"strconv"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,8 +16,8 @@ import (
 
 // A kind may have hundreds of wants that select by labels or fields. Any of them
 // may have an object that a Get names, and none knows that it does not exist. So
-// a Get looks at them only if no other want answers it, or if they have shown
-// something that the others have not reached.
+// a Get looks at them only if no other want answers it, or if they have come
+// further than the others.
 
 // mark is how far wants have come that need not exist any more.
 type mark struct {
@@ -27,7 +28,8 @@ type mark struct {
 func (m *mark) raise(to informerpool.Position) {
 	for to.Synced {
 		before := m.p.Load()
-		if before != nil && sameHistory(*before, to) && !later(to.Shown, before.Shown) || m.p.CompareAndSwap(before, &to) {
+		reached := before != nil && sameHistory(*before, to) && !later(to.Shown, before.Shown)
+		if reached || m.p.CompareAndSwap(before, &to) {
 			return
 		}
 	}
@@ -48,7 +50,7 @@ func (m *mark) beyond(w *Want) (shown string, is bool) {
 // case.
 func (s *Set) Partial(to Candidates, gvk schema.GroupVersionKind, namespace string, always bool) Candidates {
 	k := s.index.of(gvk)
-	if !always && !slices.ContainsFunc(to, func(c Candidate) bool { _, is := k.shown.beyond(c.Want); return is }) {
+	if !always && !slices.ContainsFunc(to, Candidate.behindParts) {
 		return to
 	}
 	k.mu.RLock()
@@ -62,6 +64,16 @@ func (s *Set) Partial(to Candidates, gvk schema.GroupVersionKind, namespace stri
 		}
 	}
 	return to
+}
+
+// behindParts reports whether partial wants may be ahead of the candidate.
+func (c Candidate) behindParts() bool {
+	reached := c.lease.PartsReached()
+	if reached == 0 {
+		return false
+	}
+	at, err := strconv.ParseUint(c.lease.ResourceVersion(), 10, 64)
+	return err != nil || at < reached
 }
 
 // Lacks returns ErrStale if a want may lack what one that has ended had shown of
@@ -88,7 +100,6 @@ func (s *Set) Answered(by *Want, objects ...*informerpool.Object) {
 	k := s.index.of(by.GVK)
 	if !by.decides() {
 		by.answered.Store(true)
-		k.shown.raise(by.lease.Position())
 	}
 	k.mu.RLock()
 	none := len(k.partial) == 0
