@@ -47,9 +47,11 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 // recounts reports whether the resource's versions went back although the
 // cluster's did not, as those that a server counts in its memory do whenever it
 // starts. They may be any after an interruption, even those of the cache, for
-// objects that have changed.
+// objects that have changed. Where lists have no version, each costs a second
+// one, and a resume rests on the versions of objects.
 func (r *reflector) recounts() bool {
-	return r.informer.cluster.histories.WentBack(r.informer.key.Resource.GroupResource(), string(r.server.epoch))
+	resource := r.informer.key.Resource.GroupResource()
+	return !r.server.undated && r.informer.cluster.histories.WentBack(resource, string(r.server.epoch))
 }
 
 // resume returns the stream that continues the last one, if the history

@@ -117,7 +117,7 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 	}
 	r.at.resume = from // changes from before the list are still to come
 	if ordering.Versionless(from) {
-		r.at.reach = from
+		r.at.reach, r.server.undated = from, true
 	}
 	s.calm(s.quiet)
 

@@ -63,6 +63,7 @@ type abilities struct {
 	repeats     bool      // its watches begin with the objects that exist, whatever the version
 	blank       bool      // the last of them began with none, and the cache had some
 	unwatchable time.Time // until when it is not asked to watch, having refused once
+	undated     bool      // its lists have no version
 	bare        bool      // it has shown an object without a version; a list in pages shows whether it has any
 	smaller     int       // how often the size of pages was halved
 }
