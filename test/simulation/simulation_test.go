@@ -69,6 +69,11 @@ var alone = map[string]string{
 	"second-fault":    "it has pairs of faults of its own, and judges what a read may show between them",
 }
 
+// unlike are pairs of which nothing can be required. A server that gives versions
+// twice, and none to its lists, can come to the version of an object that a cache
+// has, with other content: no question and no resume shows that.
+var unlike = []string{"unversioned-lists+recounted"}
+
 // couples returns the pairs of families that may strike at once, joined by a
 // plus. If some are chosen, each pair has one of them.
 func couples(chosen string) (out []string) {
@@ -76,6 +81,9 @@ func couples(chosen string) (out []string) {
 	all := slices.DeleteFunc(families(), func(f *family) bool { return alone[f.name] != "" })
 	for i, first := range all {
 		for _, second := range all[i+1:] {
+			if slices.Contains(unlike, first.name+"+"+second.name) {
+				continue
+			}
 			if len(of) == 0 || slices.Contains(of, first.name) || slices.Contains(of, second.name) {
 				out = append(out, first.name+"+"+second.name)
 			}
@@ -91,8 +99,8 @@ func TestFamiliesArePairedUnlessThereIsAReason(t *testing.T) {
 		require.Equal(t, f.solo != nil || f.apart, alone[f.name] != "", f.name)
 	}
 	n := len(families()) - len(alone)
-	require.Len(t, couples(""), n*(n-1)/2)
-	require.Len(t, couples("repeating,recounted"), 2*(n-1)-1)
+	require.Len(t, couples(""), n*(n-1)/2-len(unlike))
+	require.Len(t, couples("repeating,recounted"), 2*(n-1)-1-len(unlike))
 }
 
 func TestSeeds(t *testing.T) {
