@@ -63,6 +63,7 @@ var uses = map[string]string{
 	"informerpool.asListError":                   resource,
 	"informerpool.checkHistory":                  resource,
 	"informerpool.conclude":                      resource,
+	"informerpool.continues":                     resource,
 	"informerpool.document":                      resource,
 	"informerpool.forgotten":                     position,
 	"informerpool.listPaged":                     position,
