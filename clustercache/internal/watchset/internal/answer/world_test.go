@@ -1,0 +1,495 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package answer_test
+
+import (
+	"fmt"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset/internal/answer"
+)
+
+// The limits of a world. Its state has no pointers, so that it can be copied,
+// compared and hashed.
+const (
+	maxKeys      = 3
+	maxWants     = 3
+	maxVersions  = 40
+	maxHistories = 3
+)
+
+// state is the state of an object: its label, or that it does not exist.
+type state uint8
+
+const (
+	absent state = iota
+	labelX
+	labelY
+)
+
+// namespaces of the keys: a and c are in the first, b is in the second.
+var namespaceOf = [maxKeys]uint8{1, 2, 1}
+
+// selection is what an informer selects, or a list asks for.
+type selection uint8
+
+const (
+	all selection = iota
+	nameA
+	nameB
+	nameC
+	first // the first namespace
+	second
+	byX
+	byY
+	selections
+)
+
+var selectionNames = [selections]string{"all", "a", "b", "c", "ns1", "ns2", "x", "y"}
+
+func (s selection) String() string { return selectionNames[s] }
+
+func (s selection) named() bool      { return s >= nameA && s <= nameC }
+func (s selection) namespaced() bool { return s == first || s == second }
+func (s selection) labelled() bool   { return s == byX || s == byY }
+
+// holds reports whether the selection may have an object of a key, whatever its
+// labels; decides, whether it has the object if that exists.
+func (s selection) holds(key int) bool { return s.labelled() || s.decides(key) }
+
+func (s selection) decides(key int) bool {
+	switch {
+	case s == all:
+		return true
+	case s.named():
+		return int(s-nameA) == key
+	case s.namespaced():
+		return namespaceOf[key] == uint8(s-first)+1
+	}
+	return false
+}
+
+func (s selection) selects(key int, is state) bool {
+	switch {
+	case is == absent:
+		return false
+	case s == byX:
+		return is == labelX
+	case s == byY:
+		return is == labelY
+	}
+	return s.decides(key)
+}
+
+// covers reports whether an informer has everything that a list selects.
+func (s selection) covers(list selection) bool { return s == all || s == list }
+
+// change is one version in the history of the server.
+type change struct {
+	key uint8
+	to  state
+}
+
+// history is what the server's database has seen; version v is log[v-1].
+type history struct {
+	log [maxVersions]change
+	now uint8
+}
+
+// last returns the version of the last change of a key that a selection selects
+// before or after, up to a version; zero if there is none.
+func (h *history) last(s selection, key int, at uint8) uint8 {
+	var is state
+	var last uint8
+	for v := uint8(1); v <= at; v++ {
+		if c := h.log[v-1]; int(c.key) == key {
+			if s.selects(key, is) || s.selects(key, c.to) {
+				last = v
+			}
+			is = c.to
+		}
+	}
+	return last
+}
+
+func (h *history) at(key int, version uint8) state {
+	for v := version; v > 0; v-- {
+		if int(h.log[v-1].key) == key {
+			return h.log[v-1].to
+		}
+	}
+	return absent
+}
+
+// next returns the version of the next change that a selection sees, or zero.
+func (h *history) next(s selection, after uint8) uint8 {
+	for v := after + 1; v <= h.now; v++ {
+		key := int(h.log[v-1].key)
+		if s.selects(key, h.at(key, v-1)) || s.selects(key, h.log[v-1].to) {
+			return v
+		}
+	}
+	return 0
+}
+
+// object is the version of the state that is held; zero: it is absent.
+type objects [maxKeys]uint8
+
+// phase is where an informer is in its life.
+type phase uint8
+
+const (
+	off     phase = iota // not wanted
+	listing              // nothing to show yet
+	synced
+	riding // served by the informer of all
+)
+
+// want is a selection that is wanted, its informer and its handler.
+type want struct {
+	selects selection
+	phase   phase
+	refused bool
+	relists bool           // a list is under way beside what is shown
+	history uint8          // of the objects
+	reached uint8          // position
+	held    objects        // the store
+	min     answer.Moment  // the list under way is not older
+	heard   objects        // what the handler has received
+	heardAt [maxKeys]uint8 // and up to which change
+	heardIn uint8
+}
+
+func (w *want) at() answer.Moment { return moment(w.history, w.reached) }
+
+func moment(history, version uint8) answer.Moment {
+	return answer.Moment{History: int(history), Version: uint64(version)}
+}
+
+// world is a server with the informers of one kind, what the rule remembers,
+// and what was shown.
+type world struct {
+	keys, count int // in use
+	histories   [maxHistories]history
+	history     uint8 // the server's
+	written     [maxKeys]answer.Moment
+	wants       [maxWants]want
+	memory      memory
+	shown       shown
+}
+
+// shown is the latest that was shown, by which read.
+type shown struct {
+	gets  [maxKeys]answer.Moment
+	lists [selections][maxKeys]answer.Moment
+	// By whichever read or event: those that decide, and others.
+	deciding, partial [maxKeys]answer.Moment
+}
+
+func (w *world) server() *history { return &w.histories[w.history] }
+
+// via returns the want whose informer serves a want, and whether there is one
+// that has something to show.
+func (w *world) via(i int) (*want, bool) {
+	v := &w.wants[i]
+	if v.phase == riding {
+		for j := range w.count {
+			if w.wants[j].selects == all && w.wants[j].phase == synced {
+				return &w.wants[j], true
+			}
+		}
+	}
+	return v, v.phase == synced
+}
+
+// violation is a promise that a step has broken.
+type violation struct{ what string }
+
+func (v violation) Error() string { return v.what }
+
+func broken(format string, args ...any) error { return violation{fmt.Sprintf(format, args...)} }
+
+// step is one thing that happens.
+type step struct {
+	do   action
+	of   int // key or want
+	with int // state, or version
+}
+
+type action uint8
+
+const (
+	write action = iota
+	restore
+	acquire
+	release
+	listed
+	event
+	bookmark
+	refuse
+	grant
+	relist
+)
+
+var actionNames = []string{
+	"write", "restore", "acquire", "release", "listed", "event", "bookmark", "refuse", "grant", "relist",
+}
+
+func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", actionNames[s.do], s.of, s.with) }
+
+// limits bound what happens in a run.
+type limits struct {
+	writes, restores int
+	refusals         bool
+	touches          bool // writes that change nothing
+}
+
+// steps appends what may happen next.
+func (w *world) steps(to []step, l limits) []step {
+	s := w.server()
+	if int(s.now) < l.writes {
+		for k := range w.keys {
+			is := s.at(k, s.now)
+			for next := absent; next <= labelY; next++ {
+				if next != is || l.touches && is != absent {
+					to = append(to, step{write, k, int(next)})
+				}
+			}
+		}
+	}
+	if int(w.history) < l.restores && s.now > 0 {
+		to = append(to, step{restore, 0, int(s.now) - 1})
+		if l.touches && s.now > 3 {
+			to = append(to, step{restore, 0, int(s.now) - 3})
+		}
+	}
+	for i := range w.count {
+		to = w.stepsOf(to, i, l)
+	}
+	return to
+}
+
+func (w *world) stepsOf(to []step, i int, l limits) []step {
+	v, s := &w.wants[i], w.server()
+	if v.phase == off {
+		return append(to, step{acquire, i, 0})
+	}
+	to = append(to, step{release, i, 0})
+	if v.phase == riding {
+		return to
+	}
+	if v.phase == listing || v.relists {
+		oldest := w.oldest(v)
+		to = append(to, step{listed, i, int(oldest)})
+		if oldest != s.now {
+			to = append(to, step{listed, i, int(s.now)})
+		}
+	}
+	if v.phase == synced && !v.relists {
+		to = append(to, step{relist, i, 0})
+	}
+	switch {
+	case v.phase != synced || v.relists:
+	case v.refused:
+		to = append(to, step{grant, i, 0})
+	default:
+		if l.refusals {
+			to = append(to, step{refuse, i, 0})
+		}
+		if v.history != w.history {
+			break // its server is gone
+		}
+		next := s.next(v.selects, v.reached)
+		if next > 0 {
+			to = append(to, step{event, i, int(next)})
+		}
+		if upTo := quiet(next, s.now); upTo > v.reached {
+			to = append(to, step{bookmark, i, int(upTo)})
+		}
+	}
+	return to
+}
+
+// quiet returns the latest version before the next event.
+func quiet(next, now uint8) uint8 {
+	if next > 0 {
+		return next - 1
+	}
+	return now
+}
+
+// oldest returns the oldest version with which a server that lags may answer
+// the list of a want.
+func (w *world) oldest(v *want) uint8 {
+	if v.min.History < int(w.history) {
+		return 0
+	}
+	return uint8(v.min.Version)
+}
+
+// do makes a step.
+func (w *world) do(r *rule, s step) error {
+	switch s.do {
+	case write:
+		h := w.server()
+		h.log[h.now] = change{uint8(s.of), state(s.with)}
+		h.now++
+		w.written[s.of] = moment(w.history, h.now)
+	case restore:
+		before := w.server()
+		w.history++
+		after := w.server()
+		copy(after.log[:], before.log[:s.with])
+		after.now = uint8(s.with)
+		w.written = [maxKeys]answer.Moment{}
+	case acquire:
+		w.acquire(r, s.of)
+	case release:
+		w.release(r, s.of)
+	case listed:
+		return w.listed(r, s.of, uint8(s.with))
+	case event:
+		return w.event(r, s.of, uint8(s.with))
+	case bookmark:
+		w.wants[s.of].reached = uint8(s.with)
+	case refuse:
+		w.refuse(r, s.of)
+	case grant:
+		w.wants[s.of].refused = false
+	case relist:
+		v := &w.wants[s.of]
+		v.relists, v.min = true, r.min(w, s.of)
+	}
+	return nil
+}
+
+func (w *world) acquire(r *rule, i int) {
+	v := &w.wants[i]
+	*v = want{selects: v.selects, phase: listing}
+	r.opened(w, i)
+	for j := range w.count {
+		if wide := &w.wants[j]; j != i && wide.selects == all && wide.phase == synced && !wide.refused && !wide.relists {
+			v.phase, v.heardIn = riding, wide.history
+			for k := range w.keys {
+				if wide.held[k] > 0 && v.selects.selects(k, w.histories[wide.history].at(k, wide.held[k])) {
+					v.heard[k] = wide.held[k]
+				}
+				v.heardAt[k] = w.histories[wide.history].last(v.selects, k, wide.reached)
+			}
+			return
+		}
+	}
+	v.min = r.min(w, i)
+}
+
+func (w *world) release(r *rule, i int) {
+	gone := w.wants[i]
+	r.ended(w, i)
+	w.wants[i] = want{selects: gone.selects}
+	if gone.selects != all {
+		return
+	}
+	for j := range w.count {
+		if v := &w.wants[j]; v.phase == riding {
+			w.handOver(r, &gone, v, j)
+		}
+	}
+}
+
+// handOver gives a rider a stream of its own: at the position of the informer
+// that has served it, with the objects of that one.
+func (w *world) handOver(r *rule, from, v *want, i int) {
+	if from.refused || from.phase != synced || from.relists {
+		min := r.min(w, i)
+		if from.phase == synced && r.breaks != listsOfAnyAge { // its handler has received that
+			min = min.Latest(from.at())
+		}
+		v.phase, v.min = listing, min
+		return
+	}
+	v.phase, v.history, v.reached = synced, from.history, from.reached
+	if r.breaks == handOverAtNewest && v.history == w.history {
+		v.reached = w.server().now
+	}
+	for k := range w.keys {
+		is := w.histories[from.history].at(k, from.held[k])
+		if from.held[k] > 0 && v.selects.selects(k, is) && r.breaks != handOverEmpty {
+			v.held[k] = from.held[k]
+		}
+	}
+}
+
+func (w *world) refuse(r *rule, i int) {
+	v := &w.wants[i]
+	v.refused = true
+	if v.selects != all {
+		return
+	}
+	for j := range w.count {
+		if rider := &w.wants[j]; rider.phase == riding {
+			w.handOver(r, v, rider, j)
+		}
+	}
+}
+
+// listed completes a list: the store becomes what the server has shown, and
+// handlers receive the difference.
+func (w *world) listed(r *rule, i int, at uint8) error {
+	v, h := &w.wants[i], w.server()
+	v.phase, v.refused, v.relists = synced, false, false
+	v.history, v.reached = w.history, at
+	v.held = objects{}
+	for k := range w.keys {
+		if v.selects.selects(k, h.at(k, at)) {
+			v.held[k] = h.last(all, k, at)
+		}
+	}
+	return w.hear(r, i)
+}
+
+// event applies the next change of a stream, and of those that ride on it.
+func (w *world) event(r *rule, i int, at uint8) error {
+	v, h := &w.wants[i], &w.histories[w.wants[i].history]
+	key := int(h.log[at-1].key)
+	v.reached = at
+	v.held[key] = 0
+	if v.selects.selects(key, h.log[at-1].to) {
+		v.held[key] = at
+	}
+	return w.hear(r, i)
+}
+
+// hear delivers what an informer shows to its handler, and to those of riders.
+func (w *world) hear(r *rule, i int) error {
+	from := &w.wants[i]
+	for j := range w.count {
+		v := &w.wants[j]
+		if j != i && (v.phase != riding || from.selects != all) {
+			continue
+		}
+		if err := w.deliver(r, from, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) deliver(r *rule, from, v *want) error {
+	h := &w.histories[from.history]
+	for k := range w.keys {
+		now := from.held[k]
+		if now > 0 && !v.selects.selects(k, h.at(k, now)) {
+			now = 0
+		}
+		last := h.last(v.selects, k, from.reached)
+		if moment(from.history, last).Before(moment(v.heardIn, v.heardAt[k])) {
+			return broken("the handler of %s goes back: %d after %d of %d", v.selects, last, v.heardAt[k], k)
+		}
+		if now == 0 && r.breaks == deletesUnheard {
+			continue
+		}
+		v.heard[k], v.heardAt[k] = now, last
+	}
+	v.heardIn = from.history
+	return nil
+}
