@@ -36,6 +36,12 @@
 //  11. A rider that loses its informer begins with the objects of that one, and
 //     its watch at the position of that one, which is never a later one.
 //
+// Numbers are looked up after the positions and objects of the candidates, and
+// raised before the read returns: so a read that begins later needs them.
+//
+// It is the rule that reads are to follow; so far they compare informers object
+// by object.
+//
 // The tests are a model of a server and its informers under this rule, whose
 // states are visited completely to a depth, and at random beyond it.
 package answer

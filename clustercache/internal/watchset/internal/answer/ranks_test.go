@@ -13,7 +13,7 @@ import (
 // advanced one answers, unless another one contradicts it, and one that lacks
 // what a released one has shown owes it.
 var ranks = rule{
-	name: "ranks", get: ranksGet, list: ranksList, ends: ranksEnd,
+	name: "ranks", get: ranksGet, list: ranksList, ends: ranksEnd, fresh: true,
 }
 
 // debt is what a want owes to released ones.
@@ -35,7 +35,8 @@ func (w *world) has(i, key int) uint8 {
 
 // ranked returns the wants that show anything, the most advanced first.
 func (w *world) ranked(may func(selection) bool) (order []int) {
-	for _, i := range w.width(&rule{}) {
+	width := w.width(false)
+	for _, i := range width[:w.count] {
 		if _, shows := w.via(i); shows && may(w.wants[i].selects) {
 			order = append(order, i)
 		}

@@ -3,11 +3,7 @@
 
 package answer_test
 
-import (
-	"slices"
-
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset/internal/answer"
-)
+import "github.com/fleetcache/fleetcache/clustercache/internal/watchset/internal/answer"
 
 // memory is what a rule remembers.
 type memory struct {
@@ -25,9 +21,13 @@ type rule struct {
 	breaks mutant
 	single bool // one number for the kind
 	narrow bool // the narrowest first
+	fresh  bool // lists are as new as the server is when they begin
 	get    func(w *world, r *rule, key int, written answer.Moment) (want int, why answer.Verdict)
 	list   func(w *world, r *rule, list selection) (want int, why answer.Verdict)
 	ends   func(w *world, want int)
+
+	wants      [maxWants]int // space
+	candidates [maxWants]answer.Candidate
 }
 
 type mutant int
@@ -53,39 +53,46 @@ const (
 	listsOfAnyAge
 	handOverAtNewest
 	handOverEmpty
+	handOverLists
 	deletesUnheard
 	mutants
 )
 
-var mutantNames = [mutants]string{
-	nothing:              "nothing",
-	numbersIgnored:       "numbers are ignored",
-	historiesIgnored:     "versions of different histories are compared",
-	getsUnrecorded:       "gets raise nothing",
-	absenceUnrecorded:    "gets that find nothing raise nothing",
-	listsUnrecorded:      "lists raise nothing",
-	endsForgotten:        "a scope that ends leaves nothing",
-	newScopesBlank:       "a new scope begins with nothing",
-	getsOfKind:           "a get needs the number of its kind",
-	listsOfKind:          "a list needs the number of its kind",
-	listsByGets:          "a list needs the number of gets",
-	absenceByLabels:      "a selection by labels decides absence",
-	labelsUncompared:     "selections by labels are not compared",
-	labelsUnreadByOthers: "what a selection by labels has answered binds no other",
-	notesForgotten:       "what a selection by labels has answered is forgotten, and not kept as a number",
-	refusedAnswer:        "a refused informer answers",
-	writesIgnored:        "a write is not waited for",
-	listsOfAnyAge:        "a list may be older than what was shown when it began",
-	handOverAtNewest:     "a hand-over begins at the newest version",
-	handOverEmpty:        "a hand-over begins without objects",
-	deletesUnheard:       "handlers hear no deletes",
+// mutations says what each mutant does, and which wants show it.
+var mutations = [mutants]struct {
+	does  string
+	wants []selection
+}{
+	nothing:              {"nothing", nil},
+	numbersIgnored:       {"numbers are ignored", []selection{all, nameA}},
+	historiesIgnored:     {"versions of different histories are compared", []selection{all, nameA}},
+	getsUnrecorded:       {"gets raise nothing", []selection{all, nameA}},
+	absenceUnrecorded:    {"gets that find nothing raise nothing", []selection{all, nameA}},
+	listsUnrecorded:      {"lists raise nothing", []selection{all, first}},
+	endsForgotten:        {"a scope that ends leaves nothing", []selection{all, nameA}},
+	newScopesBlank:       {"a new scope begins with nothing", []selection{all, first, nameA}},
+	getsOfKind:           {"a get needs the number of its kind", []selection{all, nameA}},
+	listsOfKind:          {"a list needs the number of its kind", []selection{all, first}},
+	listsByGets:          {"a list needs the number of gets", []selection{all, byX}},
+	absenceByLabels:      {"a selection by labels decides absence", []selection{all, byX}},
+	labelsUncompared:     {"what a selection by labels has answered binds none", []selection{all, byX}},
+	labelsUnreadByOthers: {"what a selection by labels has answered binds no other", []selection{all, byX}},
+	notesForgotten:       {"what a selection by labels has answered leaves nothing", []selection{all, byX}},
+	refusedAnswer:        {"a refused informer answers", []selection{all, nameA}},
+	writesIgnored:        {"a write is not waited for", []selection{all, nameA}},
+	listsOfAnyAge:        {"a list may be older than what was shown when it began", []selection{all, nameA}},
+	handOverAtNewest:     {"a hand-over begins at the newest version", []selection{all, nameA}},
+	handOverEmpty:        {"a hand-over begins without objects", []selection{all, nameA}},
+	handOverLists:        {"a hand-over lists", []selection{all, nameA}},
+	deletesUnheard:       {"handlers receive no deletes", []selection{all, nameA}},
 }
 
-// scoped is the rule of the package, and single is it with the numbers of the
-// kind alone.
+// scoped is the rule of the package; backwards is it with the narrowest informer
+// first, and single with the numbers of the kind alone: they hold as well.
 var (
-	scoped = rule{name: "scoped", get: scopedGet, list: scopedList}
-	single = rule{name: "single", get: scopedGet, list: scopedList, single: true}
+	scoped    = rule{name: "scoped", get: scopedGet, list: scopedList}
+	backwards = rule{name: "backwards", get: scopedGet, list: scopedList, narrow: true}
+	single    = rule{name: "single", get: scopedGet, list: scopedList, single: true}
 )
 
 // scope returns the scope of a selection, or else the kind's.
@@ -138,16 +145,18 @@ func (r *rule) ended(w *world, i int) {
 }
 
 // min returns the version that a list of a want which begins now is not older
-// than.
+// than: of all that reads were shown of the kind, and the want's handler.
 func (r *rule) min(w *world, i int) answer.Moment {
 	if r.breaks == listsOfAnyAge {
 		return answer.Moment{}
 	}
-	v := &w.wants[i]
-	from, shows := w.via(i)
-	shown := w.memory.kind.Shown().Latest(w.scope(r, v.selects).Shown())
-	if shows {
-		shown = shown.Latest(from.at())
+	shown := w.memory.kind.Shown()
+	for j := range w.count {
+		shown = shown.Latest(w.memory.scopes[j].Shown())
+	}
+	for k, note := range w.memory.answered[:w.keys] {
+		v := &w.wants[i]
+		shown = shown.Latest(note).Latest(moment(v.heardIn, v.heardAt[k]))
 	}
 	return shown
 }
@@ -173,9 +182,11 @@ func (r *rule) forget(w *world) {
 }
 
 // candidates returns those of the wants that may answer a read, the widest
-// first.
+// first, until it is called again.
 func (w *world) candidates(r *rule, may func(selection) bool, key int) (wants []int, of []answer.Candidate) {
-	for _, i := range w.width(r) {
+	wants, of = r.wants[:0], r.candidates[:0]
+	order := w.width(r.narrow)
+	for _, i := range order[:w.count] {
 		v := &w.wants[i]
 		from, shows := w.via(i)
 		if !shows || !may(v.selects) {
@@ -190,23 +201,23 @@ func (w *world) candidates(r *rule, may func(selection) bool, key int) (wants []
 			c.Decides = v.selects.decides(key) || r.breaks == absenceByLabels
 			c.Object = moment(from.history, w.has(i, key))
 		}
-		if r.breaks == historiesIgnored {
-			c.Reached.History, c.Object.History = 9, 9
-		}
 		wants, of = append(wants, i), append(of, c)
 	}
 	return wants, of
 }
 
-// width orders wants, the widest first.
-func (w *world) width(r *rule) []int {
-	order := []int{0, 1, 2}[:w.count]
-	slices.SortStableFunc(order, func(a, b int) int {
-		if r.narrow {
-			a, b = b, a
+// width orders wants, the widest or the narrowest first.
+func (w *world) width(narrow bool) [maxWants]int {
+	order := [maxWants]int{0, 1, 2}
+	for i := range w.count {
+		for j := i; j > 0; j-- {
+			a, b := rank(w.wants[order[j-1]].selects), rank(w.wants[order[j]].selects)
+			if a == b || a < b != narrow {
+				break
+			}
+			order[j-1], order[j] = order[j], order[j-1]
 		}
-		return rank(w.wants[a].selects) - rank(w.wants[b].selects)
-	})
+	}
 	return order
 }
 
@@ -231,6 +242,12 @@ func (r *rule) choose(read answer.Read, wants []int, of []answer.Candidate) (int
 	}
 	if r.breaks == writesIgnored {
 		read.Written = answer.Moment{}
+	}
+	if r.breaks == historiesIgnored {
+		read.Needed.History, read.Answered.History, read.Written.History = 0, 0, 0
+		for i := range of {
+			of[i].Reached.History, of[i].Object.History = 0, 0
+		}
 	}
 	i, why := read.Choose(of...)
 	if why != answer.Cached {

@@ -132,7 +132,7 @@ func (h *history) next(s selection, after uint8) uint8 {
 	return 0
 }
 
-// object is the version of the state that is held; zero: it is absent.
+// objects are the versions of the states that are held; zero: it is absent.
 type objects [maxKeys]uint8
 
 // phase is where an informer is in its life.
@@ -154,7 +154,8 @@ type want struct {
 	history uint8          // of the objects
 	reached uint8          // position
 	held    objects        // the store
-	min     answer.Moment  // the list under way is not older
+	min     answer.Moment  // what is requested of the list under way
+	floor   answer.Moment  // what had been shown when it began
 	heard   objects        // what the handler has received
 	heardAt [maxKeys]uint8 // and up to which change
 	heardIn uint8
@@ -182,8 +183,17 @@ type world struct {
 type shown struct {
 	gets  [maxKeys]answer.Moment
 	lists [selections][maxKeys]answer.Moment
-	// By whichever read or event: those that decide, and others.
-	deciding, partial [maxKeys]answer.Moment
+}
+
+// latest returns the latest moment that was shown.
+func (s *shown) latest() (m answer.Moment) {
+	for k := range maxKeys {
+		m = m.Latest(s.gets[k])
+		for list := range selections {
+			m = m.Latest(s.lists[list][k])
+		}
+	}
+	return m
 }
 
 func (w *world) server() *history { return &w.histories[w.history] }
@@ -345,7 +355,7 @@ func (w *world) do(r *rule, s step) error {
 	case acquire:
 		w.acquire(r, s.of)
 	case release:
-		w.release(r, s.of)
+		return w.release(r, s.of)
 	case listed:
 		return w.listed(r, s.of, uint8(s.with))
 	case event:
@@ -357,8 +367,8 @@ func (w *world) do(r *rule, s step) error {
 	case grant:
 		w.wants[s.of].refused = false
 	case relist:
-		v := &w.wants[s.of]
-		v.relists, v.min = true, r.min(w, s.of)
+		w.wants[s.of].relists = true
+		w.begin(r, s.of)
 	}
 	return nil
 }
@@ -368,7 +378,8 @@ func (w *world) acquire(r *rule, i int) {
 	*v = want{selects: v.selects, phase: listing}
 	r.opened(w, i)
 	for j := range w.count {
-		if wide := &w.wants[j]; j != i && wide.selects == all && wide.phase == synced && !wide.refused && !wide.relists {
+		wide := &w.wants[j]
+		if j != i && wide.selects == all && wide.phase == synced && !wide.refused && !wide.relists {
 			v.phase, v.heardIn = riding, wide.history
 			for k := range w.keys {
 				if wide.held[k] > 0 && v.selects.selects(k, w.histories[wide.history].at(k, wide.held[k])) {
@@ -379,32 +390,45 @@ func (w *world) acquire(r *rule, i int) {
 			return
 		}
 	}
-	v.min = r.min(w, i)
+	w.begin(r, i)
 }
 
-func (w *world) release(r *rule, i int) {
+// begin begins a list of a want.
+func (w *world) begin(r *rule, i int) {
+	v := &w.wants[i]
+	v.floor = w.shown.latest()
+	for k := range w.keys {
+		v.floor = v.floor.Latest(moment(v.heardIn, v.heardAt[k]))
+	}
+	if v.min = r.min(w, i); r.fresh {
+		v.min = moment(w.history, w.server().now)
+	}
+}
+
+func (w *world) release(r *rule, i int) error {
 	gone := w.wants[i]
 	r.ended(w, i)
 	w.wants[i] = want{selects: gone.selects}
 	if gone.selects != all {
-		return
+		return nil
 	}
 	for j := range w.count {
 		if v := &w.wants[j]; v.phase == riding {
 			w.handOver(r, &gone, v, j)
+			if v.phase == listing && !gone.refused && !gone.relists {
+				return broken("the hand-over to %s sends a list", v.selects)
+			}
 		}
 	}
+	return nil
 }
 
 // handOver gives a rider a stream of its own: at the position of the informer
 // that has served it, with the objects of that one.
 func (w *world) handOver(r *rule, from, v *want, i int) {
-	if from.refused || from.phase != synced || from.relists {
-		min := r.min(w, i)
-		if from.phase == synced && r.breaks != listsOfAnyAge { // its handler has received that
-			min = min.Latest(from.at())
-		}
-		v.phase, v.min = listing, min
+	if from.refused || from.relists || r.breaks == handOverLists {
+		v.phase = listing
+		w.begin(r, i)
 		return
 	}
 	v.phase, v.history, v.reached = synced, from.history, from.reached
@@ -436,6 +460,10 @@ func (w *world) refuse(r *rule, i int) {
 // handlers receive the difference.
 func (w *world) listed(r *rule, i int, at uint8) error {
 	v, h := &w.wants[i], w.server()
+	if moment(w.history, at).Before(v.floor) {
+		return broken("a list of %s shows %d, although %v was shown before it began", v.selects, at, v.floor)
+	}
+	v.min, v.floor = answer.Moment{}, answer.Moment{}
 	v.phase, v.refused, v.relists = synced, false, false
 	v.history, v.reached = w.history, at
 	v.held = objects{}
