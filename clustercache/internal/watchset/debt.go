@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -85,55 +86,47 @@ func (d *debt) raise(version string) {
 }
 
 // lacks looks for objects that were shown and that the want does not have yet,
-// or has in an earlier state. If the want selects by fields other than name and
-// namespace, it assumes that all objects match them.
+// or has in an earlier state, which another selector may have selected. If the
+// want selects by fields other than name and namespace, it assumes that all
+// objects match them.
 func (d *debt) lacks(now informerpool.Position) {
-	objects, err := d.shown()
-	if err != nil {
-		return
-	}
-	for _, o := range objects {
+	for _, o := range objectsOf(d.to, d.of, nil) {
 		if !d.of.mayBeNamed(o.GetNamespace(), o.GetName()) {
 			continue
 		}
 		own, _ := d.of.lease.Get(o.GetNamespace(), o.GetName())
-		if own == nil && later(o.GetResourceVersion(), now.ResourceVersion) || own != nil && precedes(own, o) {
+		missing := own == nil && later(o.GetResourceVersion(), now.ResourceVersion) &&
+			(d.of.labels == nil || o.MatchesLabels(d.of.labels))
+		if missing || own != nil && precedes(own, o) {
 			d.raise(o.GetResourceVersion())
 		}
 	}
 }
 
-// shown returns the objects of the released want that the other one may select.
-func (d *debt) shown() ([]*informerpool.Object, error) {
-	if d.of.scope.name == "" || d.of.LabelSelector != "" || d.of.Namespace == "" && d.of.Namespaced() {
-		objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.Namespace, Labels: d.of.labels})
-		return objects, err
+// objectsOf returns the objects of a want with labels, in the namespace and of
+// the name that another one selects.
+func objectsOf(w, other *Want, with labels.Selector) []*informerpool.Object {
+	if other.scope.name == "" || other.Namespace == "" && other.Namespaced() {
+		objects, _, _ := w.lease.List(informerpool.Query{Namespace: other.Namespace, Labels: with})
+		return objects
 	}
-	o, err := d.to.lease.Get(d.of.In(d.of.Namespace), d.of.scope.name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
+	o, err := w.lease.Get(other.In(other.Namespace), other.scope.name)
+	if err != nil || with != nil && !o.MatchesLabels(with) {
+		return nil
 	}
-	return []*informerpool.Object{o}, nil
+	return []*informerpool.Object{o}
 }
 
-// misses looks for objects of the want that the other informer has shown as
-// changed or deleted.
+// misses looks for objects of the want that the other informer selects by their
+// labels and name, and has shown as deleted or changed.
 func (d *debt) misses() {
-	objects, _, err := d.of.lease.List(informerpool.Query{Namespace: d.to.Namespace, Labels: d.to.labels})
-	if err != nil {
+	if d.to.scope.fields != "" {
 		return
 	}
-	for _, own := range objects {
+	for _, own := range objectsOf(d.of, d.to, d.to.labels) {
 		o, _ := d.to.lease.Get(own.GetNamespace(), own.GetName())
-		gone := o == nil && d.to.FieldSelector == "" && !later(own.GetResourceVersion(), d.at.ResourceVersion)
-		switch {
-		case gone: // at a version that is not known
-			d.gone = append(d.gone, own)
-		case o != nil && precedes(own, o):
-			d.raise(o.GetResourceVersion())
+		if o == nil && !later(own.GetResourceVersion(), d.at.ResourceVersion) {
+			d.gone = append(d.gone, own) // at a version that is not known
 		}
 	}
 }
