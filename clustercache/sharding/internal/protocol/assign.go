@@ -6,7 +6,6 @@ package protocol
 import (
 	"cmp"
 	"slices"
-	"strings"
 )
 
 const (
@@ -70,6 +69,7 @@ type assignment struct {
 	weights []int // of slots
 	loads   []int // of members
 	mean    float64
+	slots   [][]int // by member, while level moves them
 }
 
 // placeFree places free slots, the heaviest first.
@@ -108,6 +108,10 @@ func (a *assignment) level() {
 	if a.within(uneven) {
 		return
 	}
+	a.slots = make([][]int, len(a.members))
+	for s, owner := range a.owners {
+		a.slots[owner] = append(a.slots[owner], s)
+	}
 	for !a.within(even) && a.move() {
 	}
 }
@@ -118,7 +122,8 @@ func (a *assignment) within(deviation float64) bool {
 }
 
 // move moves one slot from the most loaded member that has a suitable one to
-// the least loaded member that has room, and reports whether it found one.
+// the least loaded member, and reports whether it found one. A slot that does
+// not suit the least loaded member suits no other.
 func (a *assignment) move() bool {
 	order := make([]int, len(a.members))
 	for m := range order {
@@ -127,15 +132,20 @@ func (a *assignment) move() bool {
 	slices.SortFunc(order, func(m, n int) int {
 		return cmp.Or(cmp.Compare(a.loads[m], a.loads[n]), cmp.Compare(m, n))
 	})
+	to := order[0]
 	for _, from := range slices.Backward(order) {
-		for _, to := range order {
-			if slot := a.movable(from, to); slot >= 0 {
-				a.owners[slot] = to
-				a.loads[from] -= a.weights[slot]
-				a.loads[to] += a.weights[slot]
-				return true
-			}
+		slot := a.movable(from, to)
+		if slot < 0 {
+			continue
 		}
+		a.owners[slot] = to
+		a.loads[from] -= a.weights[slot]
+		a.loads[to] += a.weights[slot]
+		i, _ := slices.BinarySearch(a.slots[from], slot)
+		a.slots[from] = slices.Delete(a.slots[from], i, i+1)
+		i, _ = slices.BinarySearch(a.slots[to], slot)
+		a.slots[to] = slices.Insert(a.slots[to], i, slot)
+		return true
 	}
 	return false
 }
@@ -148,9 +158,9 @@ func (a *assignment) move() bool {
 func (a *assignment) movable(from, to int) int {
 	difference := a.loads[from] - a.loads[to]
 	best, lightest := -1, -1
-	for s, owner := range a.owners {
+	for _, s := range a.slots[from] {
 		w := a.weights[s]
-		if owner != from || 3*w > 2*difference {
+		if 3*w > 2*difference {
 			continue
 		}
 		if 2*w <= difference && (best < 0 || w > a.weights[best] ||
@@ -168,9 +178,9 @@ func (a *assignment) movable(from, to int) int {
 }
 
 // score is the rendezvous score of a member for a slot.
-func (a *assignment) score(member, slot int) uint64 {
-	return mix(a.hashes[member] ^ mix(uint64(slot)+1))
-}
+func (a *assignment) score(member, slot int) uint64 { return score(a.hashes[member], slot) }
+
+func score(member uint64, slot int) uint64 { return mix(member ^ mix(uint64(slot)+1)) }
 
 // nextInLine returns the members that would take over the slots of each member,
 // n of them for each slot. The first is what [assign] yields without the owner,
@@ -179,6 +189,10 @@ func nextInLine(members []string, owners, counts []int, n int) [][]int {
 	out := make([][]int, len(owners))
 	if n <= 0 || len(members) < 2 {
 		return out
+	}
+	hashes := make([]uint64, len(members))
+	for m, name := range members {
+		hashes[m] = hash(name)
 	}
 	for gone := range members {
 		others := slices.Delete(slices.Clone(members), gone, gone+1)
@@ -200,7 +214,7 @@ func nextInLine(members []string, owners, counts []int, n int) [][]int {
 			if first >= gone {
 				first++
 			}
-			out[s] = append([]int{first}, byScore(members, s, n-1, gone, first)...)
+			out[s] = append([]int{first}, byScore(members, hashes, s, n-1, gone, first)...)
 		}
 	}
 
@@ -209,21 +223,26 @@ func nextInLine(members []string, owners, counts []int, n int) [][]int {
 
 // byScore returns the n members with the highest scores for a slot, but for
 // two.
-func byScore(members []string, slot, n, not, nor int) []int {
+func byScore(members []string, hashes []uint64, slot, n, not, nor int) []int {
 	if n <= 0 {
 		return nil
 	}
-	var rest []int
+	best, scores := make([]int, 0, n+1), make([]uint64, 0, n+1) // the highest first
 	for m := range members {
-		if m != not && m != nor {
-			rest = append(rest, m)
+		x := score(hashes[m], slot)
+		if m == not || m == nor || len(best) == n && x < scores[n-1] {
+			continue
+		}
+		i := len(best)
+		for i > 0 && (x > scores[i-1] || x == scores[i-1] && members[m] < members[best[i-1]]) {
+			i--
+		}
+		best, scores = slices.Insert(best, i, m), slices.Insert(scores, i, x)
+		if len(best) > n {
+			best, scores = best[:n], scores[:n]
 		}
 	}
-	slices.SortFunc(rest, func(m, o int) int {
-		x, y := mix(hash(members[m])^mix(uint64(slot)+1)), mix(hash(members[o])^mix(uint64(slot)+1))
-		return cmp.Or(cmp.Compare(y, x), strings.Compare(members[m], members[o]))
-	})
-	return rest[:min(n, len(rest))]
+	return best
 }
 
 // SlotOf returns the slot of a key, of slots many. It is part of the charter's
