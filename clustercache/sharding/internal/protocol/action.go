@@ -61,13 +61,17 @@ type Action struct {
 	Holder string
 	// Token is the slot's fencing token, or the number of the Warm.
 	Token int64
-	// Renewal, Leaving, Plan and Warm are what the member Lease gets (Renew).
+	// Renewal, Leaving, Plan, Warm, Weight and Loads are what the member Lease
+	// gets, and Draining, unless it is nil (Renew).
 	// Several renewals may be under way: Renewal numbers them, so that the
 	// replica knows its own when the view shows it, and others know the newest.
-	Renewal int64
-	Leaving bool
-	Plan    Plan
-	Warm    Set
+	Renewal  int64
+	Leaving  bool
+	Plan     Plan
+	Warm     Set
+	Weight   int
+	Loads    map[int]int
+	Draining *bool
 	// Until bounds the drain (Drain).
 	Until time.Time
 }

@@ -9,240 +9,561 @@ import (
 )
 
 const (
-	// perCluster is the load of a cluster. A slot has a load of 1 by itself, so
-	// that slots are spread before it is known what is in them.
+	// perCluster is the load of a cluster, in that of a slot by itself: slots
+	// are spread before it is known what is in them.
 	perCluster = 16
-	// uneven is the deviation from the mean, as a fraction, beyond which slots
-	// are moved between live members; even is where that stops.
-	uneven, even = 1. / 10, 1. / 20
+	// unit is the load of a slot by itself. It makes fractions of loads whole
+	// numbers, which are the same on all machines.
+	unit = 1 << 10
+	// uneven is the deviation from its share, in percent, beyond which slots and
+	// seats of standbys are moved between members; even is where that stops.
+	uneven, even = 10, 5
+	// lopsided is how much more than its share, in percent, a member may have
+	// after another one has gone, and it has taken over from that as a standby.
+	lopsided = 15
 )
 
-// assign returns the member of each slot, as an index of members. holders has
-// the member that holds each slot, or -1; counts has the clusters of each slot,
-// or nothing.
+// crew is the members that get slots.
+type crew struct {
+	identities []string
+	weights    []int // of members: their shares; those with 0 get nothing
+}
+
+// seats are the members that should have each slot, as indexes, or -1.
+type seats struct {
+	owners   []int
+	standbys [][]int // by rank, then by slot
+}
+
+func (s seats) clone() seats {
+	out := seats{owners: slices.Clone(s.owners)}
+	for _, rank := range s.standbys {
+		out.standbys = append(out.standbys, slices.Clone(rank))
+	}
+	return out
+}
+
+func (s seats) equal(o seats) bool {
+	return slices.Equal(s.owners, o.owners) && slices.EqualFunc(s.standbys, o.standbys, slices.Equal[[]int])
+}
+
+// has reports whether a member has a seat of a slot.
+func (s seats) has(slot, member int) bool {
+	return s.owners[slot] == member || s.rank(slot, member) >= 0
+}
+
+// rank returns that of a standby, or -1. A vacant seat is that of member -1.
+func (s seats) rank(slot, member int) int {
+	return slices.IndexFunc(s.standbys, func(rank []int) bool { return rank[slot] == member })
+}
+
+// assign returns the seats of a plan, given those that members have; counts has
+// the clusters of each slot, or nothing.
 //
-//  1. A slot that is held stays.
-//  2. A slot that is free goes to the member with the highest score for it
-//     (rendezvous hashing) that has room for it (bounded loads).
-//  3. While a load deviates too much from the mean, slots move from the most
-//     loaded members to the least loaded.
+//  1. An owner stays. Of a slot without one, the first standby becomes it; if
+//     there is none, the member with the highest score for the slot (rendezvous
+//     hashing) that has room for it (bounded loads).
+//  2. While a load of owned slots deviates too much from a member's share, slots
+//     move from those with the most to those with the least: first slots for
+//     which these stand by, whose owner and standby change places.
+//  3. A standby stays. Seats that are vacant go to members that hold too little,
+//     since they have just joined, or, with fill, to any.
+//  4. Once no seat is vacant, and while the load that members hold deviates too much, or would do so for the
+//     owned load after one of them has gone, standbys move.
 //
-// The result is a fixed point: assign(members, assign(...), counts) moves
-// nothing. Hashing alone would keep the loads below a bound, but not above one,
-// and would move slots between members that stay whenever one comes or goes.
-func assign(members []string, holders, counts []int) []int {
-	if len(members) == 0 {
-		return slices.Repeat([]int{-1}, len(holders))
+// The result is a fixed point: assign(assign(...)) moves nothing. Hashing alone
+// would keep the loads below a bound, but not above one, and would move slots
+// between members that stay whenever one comes or goes.
+func assign(members crew, have seats, counts []int, fill bool) seats {
+	a := newAssignment(members, have, counts)
+	if len(a.able) == 0 {
+		return a.seats
 	}
-	a := &assignment{
-		members: members,
-		hashes:  make([]uint64, len(members)),
-		owners:  slices.Clone(holders),
-		weights: make([]int, len(holders)),
-		loads:   make([]int, len(members)),
-	}
-	total := 0
-	for i, m := range members {
-		a.hashes[i] = hash(m)
-	}
-	for s := range a.weights {
-		a.weights[s] = 1
-		if s < len(counts) {
-			a.weights[s] += perCluster * counts[s]
-		}
-		total += a.weights[s]
-		if owner := a.owners[s]; owner >= 0 {
-			a.loads[owner] += a.weights[s]
-		}
-	}
-	a.mean = float64(total) / float64(len(members))
 	a.placeFree()
 	a.level()
+	if fill {
+		a.fill(a.able)
+	}
+	for !fill && a.fill(a.short()) {
+	}
+	if !a.waits() {
+		a.levelHeld()
+		a.spread()
+	}
+	return a.seats
+}
 
-	return a.owners
+// succeed returns the seats of a plan without members that have gone: see the
+// first step of [assign]. A plan without standbys gets some.
+func succeed(members crew, have seats, counts []int, standbys int) seats {
+	planned := len(have.standbys) > 0
+	for !planned && len(have.standbys) < standbys {
+		have.standbys = append(have.standbys, slices.Repeat([]int{-1}, len(have.owners)))
+	}
+	a := newAssignment(members, have, counts)
+	if len(a.able) > 0 {
+		a.placeFree()
+		if !planned {
+			a.fill(a.able)
+		}
+	}
+	return a.seats
 }
 
 type assignment struct {
-	members []string
+	crew
+	seats
+	able    []int // members with a weight
 	hashes  []uint64
-	owners  []int
-	weights []int // of slots
-	loads   []int // of members
-	mean    float64
-	slots   [][]int // by member, while level moves them
+	loads   []int // of slots
+	total   int
+	owned   []int   // loads of the slots that members own
+	held    []int   // and of those that they stand by for besides
+	heirs   [][]int // by owner, then by first standby: the loads of their slots
+	weighed int     // the sum of weights
 }
 
-// placeFree places free slots, the heaviest first.
-func (a *assignment) placeFree() {
-	var free []int
-	for s, owner := range a.owners {
-		if owner < 0 {
-			free = append(free, s)
+func newAssignment(members crew, have seats, counts []int) *assignment {
+	n := len(members.identities)
+	a := &assignment{
+		crew:   members,
+		seats:  have.clone(),
+		loads:  make([]int, len(have.owners)),
+		hashes: make([]uint64, n),
+		owned:  make([]int, n),
+		held:   make([]int, n),
+		heirs:  make([][]int, n),
+	}
+	if !slices.ContainsFunc(a.weights, func(w int) bool { return w > 0 }) {
+		a.weights = slices.Repeat([]int{1}, n) // someone has to
+	}
+	for m := range n {
+		a.hashes[m] = hash(a.identities[m])
+		a.heirs[m] = make([]int, n)
+		if a.weights[m] > 0 {
+			a.able = append(a.able, m)
+			a.weighed += a.weights[m]
 		}
 	}
-	slices.SortFunc(free, func(s, t int) int {
-		return cmp.Or(cmp.Compare(a.weights[t], a.weights[s]), cmp.Compare(s, t))
+	for s := range a.loads {
+		a.loads[s] = unit
+		if s < len(counts) {
+			a.loads[s] += unit * perCluster * counts[s]
+		}
+		a.total += a.loads[s]
+		a.admit(s)
+	}
+	return a
+}
+
+// admit counts the seats of a slot, without those of members that get nothing.
+func (a *assignment) admit(slot int) {
+	taken := []int{a.owners[slot]}
+	for _, rank := range a.standbys {
+		taken = append(taken, rank[slot])
+	}
+	gets := func(m int) bool { return m >= 0 && a.weights[m] > 0 }
+	owner := taken[0]
+	var standbys []int
+	for _, m := range taken[1:] {
+		if gets(m) && m != owner && !slices.Contains(standbys, m) {
+			standbys = append(standbys, m)
+		}
+	}
+	if !gets(owner) {
+		owner = -1
+		if len(standbys) > 0 {
+			owner, standbys = standbys[0], standbys[1:]
+		}
+	}
+	a.owners[slot] = owner
+	for i := range a.standbys {
+		a.standbys[i][slot] = -1
+		if i < len(standbys) {
+			a.standbys[i][slot] = standbys[i]
+		}
+	}
+	a.count(slot, 1)
+}
+
+// count adds the load of a slot to those of its members, or takes it away.
+func (a *assignment) count(slot, sign int) {
+	load := sign * a.loads[slot]
+	owner := a.owners[slot]
+	if owner >= 0 {
+		a.owned[owner] += load
+		a.held[owner] += load
+	}
+	for i, rank := range a.standbys {
+		if m := rank[slot]; m >= 0 {
+			a.held[m] += load
+			if i == 0 && owner >= 0 {
+				a.heirs[owner][m] += load
+			}
+		}
+	}
+}
+
+// share returns a member's share of a load, by its weight.
+func (a *assignment) share(member, load int) int { return load * a.weights[member] / a.weighed }
+
+func (a *assignment) shares(load int) []int {
+	out := make([]int, len(a.weights))
+	for m := range out {
+		out[m] = a.share(m, load)
+	}
+	return out
+}
+
+// within reports whether the loads of members deviate from their shares by at
+// most a number of percent.
+func (a *assignment) within(loads []int, percent int) bool {
+	sum := 0
+	for _, m := range a.able {
+		sum += loads[m]
+	}
+	return !slices.ContainsFunc(a.able, func(m int) bool {
+		share := a.share(m, sum)
+		return 100*max(loads[m]-share, share-loads[m]) > percent*share
 	})
-	limit := a.mean * (1 + even)
-	for _, s := range free {
-		best, least := -1, 0
-		for m := range a.members {
-			if a.loads[m] < a.loads[least] {
+}
+
+// byExcess returns the members by how much their loads exceed their shares.
+func (a *assignment) byExcess(loads []int) (order []int, excess func(m int) int) {
+	sum := 0
+	for _, m := range a.able {
+		sum += loads[m]
+	}
+	excess = func(m int) int { return loads[m] - a.share(m, sum) }
+	order = slices.Clone(a.able)
+	slices.SortFunc(order, func(m, n int) int { return cmp.Or(cmp.Compare(excess(m), excess(n)), cmp.Compare(m, n)) })
+	return order, excess
+}
+
+// placeFree places slots without an owner, the heaviest first.
+func (a *assignment) placeFree() {
+	shares := a.shares(a.total)
+	for _, s := range a.vacant(a.owners) {
+		best, highest, least := -1, uint64(0), a.able[0]
+		for _, m := range a.able {
+			if a.owned[m]-shares[m] < a.owned[least]-shares[least] {
 				least = m
 			}
-			if float64(a.loads[m]+a.weights[s]) <= limit && (best < 0 || a.score(m, s) > a.score(best, s)) {
-				best = m
+			if 100*(a.owned[m]+a.loads[s]) <= (100+even)*shares[m] {
+				if score := a.score(m, s); best < 0 || score > highest {
+					best, highest = m, score
+				}
 			}
 		}
 		if best < 0 {
 			best = least
 		}
 		a.owners[s] = best
-		a.loads[best] += a.weights[s]
+		a.count(s, 1)
 	}
 }
 
-// level moves slots until the loads are even, if they are uneven now. Each move
-// makes two loads more equal, so it ends.
+// vacant returns the slots whose seat is vacant, the heaviest first.
+func (a *assignment) vacant(rank []int) []int {
+	var out []int
+	for s, m := range rank {
+		if m < 0 {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(s, t int) int {
+		return cmp.Or(cmp.Compare(a.loads[t], a.loads[s]), cmp.Compare(s, t))
+	})
+	return out
+}
+
+// level moves slots until the owned loads are even, if they are uneven now. Each
+// move makes two loads more equal, so it ends.
 func (a *assignment) level() {
-	if a.within(uneven) {
+	if a.within(a.owned, uneven) {
 		return
 	}
-	a.slots = make([][]int, len(a.members))
-	for s, owner := range a.owners {
-		a.slots[owner] = append(a.slots[owner], s)
+	for !a.within(a.owned, even) && a.move() {
 	}
-	for !a.within(even) && a.move() {
-	}
-}
-
-func (a *assignment) within(deviation float64) bool {
-	return float64(slices.Min(a.loads)) >= a.mean*(1-deviation) &&
-		float64(slices.Max(a.loads)) <= a.mean*(1+deviation)
 }
 
 // move moves one slot from the most loaded member that has a suitable one to
 // the least loaded member, and reports whether it found one. A slot that does
 // not suit the least loaded member suits no other.
 func (a *assignment) move() bool {
-	order := make([]int, len(a.members))
-	for m := range order {
-		order[m] = m
-	}
-	slices.SortFunc(order, func(m, n int) int {
-		return cmp.Or(cmp.Compare(a.loads[m], a.loads[n]), cmp.Compare(m, n))
-	})
+	order, excess := a.byExcess(a.owned)
+	slots := byMember(len(a.identities), a.owners)
 	to := order[0]
 	for _, from := range slices.Backward(order) {
-		slot := a.movable(from, to)
-		if slot < 0 {
-			continue
+		s := a.movable(slots[from], excess(from)-excess(to), func(s, t int) int {
+			return cmp.Or(cmp.Compare(a.cheap(s, to), a.cheap(t, to)), cmp.Compare(a.loads[s], a.loads[t]),
+				cmp.Compare(a.score(to, s), a.score(to, t)))
+		})
+		if s >= 0 {
+			a.hand(s, to)
+			return true
 		}
-		a.owners[slot] = to
-		a.loads[from] -= a.weights[slot]
-		a.loads[to] += a.weights[slot]
-		i, _ := slices.BinarySearch(a.slots[from], slot)
-		a.slots[from] = slices.Delete(a.slots[from], i, i+1)
-		i, _ = slices.BinarySearch(a.slots[to], slot)
-		a.slots[to] = slices.Insert(a.slots[to], i, slot)
-		return true
 	}
 	return false
 }
 
-// movable returns the slot to move between two members, or -1: the heaviest
-// that does not reverse the difference of the loads, since light ones can even
-// out what is left; of equal ones, that with the highest score for its new
-// member. If all do, it is the lightest, provided that it lessens the
-// difference by its own load: to swap heavy slots is not worth it.
-func (a *assignment) movable(from, to int) int {
-	difference := a.loads[from] - a.loads[to]
-	best, lightest := -1, -1
-	for _, s := range a.slots[from] {
-		w := a.weights[s]
-		if 3*w > 2*difference {
-			continue
-		}
-		if 2*w <= difference && (best < 0 || w > a.weights[best] ||
-			w == a.weights[best] && a.score(to, s) > a.score(to, best)) {
-			best = s
-		}
-		if lightest < 0 || w < a.weights[lightest] {
-			lightest = s
+// byMember returns the slots of each member in a rank of seats.
+func byMember(members int, rank []int) [][]int {
+	out := make([][]int, members)
+	for s, m := range rank {
+		if m >= 0 {
+			out[m] = append(out[m], s)
 		}
 	}
-	if best < 0 {
-		return lightest
-	}
-	return best
-}
-
-// score is the rendezvous score of a member for a slot.
-func (a *assignment) score(member, slot int) uint64 { return score(a.hashes[member], slot) }
-
-func score(member uint64, slot int) uint64 { return mix(member ^ mix(uint64(slot)+1)) }
-
-// nextInLine returns the members that would take over the slots of each member,
-// n of them for each slot. The first is what [assign] yields without the owner,
-// the others follow by score.
-func nextInLine(members []string, owners, counts []int, n int) [][]int {
-	out := make([][]int, len(owners))
-	if n <= 0 || len(members) < 2 {
-		return out
-	}
-	hashes := make([]uint64, len(members))
-	for m, name := range members {
-		hashes[m] = hash(name)
-	}
-	for gone := range members {
-		others := slices.Delete(slices.Clone(members), gone, gone+1)
-		holders := make([]int, len(owners))
-		for s, owner := range owners {
-			holders[s] = owner
-			if owner == gone {
-				holders[s] = -1
-			} else if owner > gone {
-				holders[s]--
-			}
-		}
-		after := assign(others, holders, counts)
-		for s, owner := range owners {
-			if owner != gone {
-				continue
-			}
-			first := after[s]
-			if first >= gone {
-				first++
-			}
-			out[s] = append([]int{first}, byScore(members, hashes, s, n-1, gone, first)...)
-		}
-	}
-
 	return out
 }
 
-// byScore returns the n members with the highest scores for a slot, but for
-// two.
-func byScore(members []string, hashes []uint64, slot, n, not, nor int) []int {
-	if n <= 0 {
-		return nil
+// cheap returns how little it costs that a member gets a slot: most, if it
+// stands by for it, and then, if the former owner can stay as a standby.
+func (a *assignment) cheap(slot, member int) int {
+	switch {
+	case a.rank(slot, member) >= 0:
+		return 2
+	case a.rank(slot, -1) >= 0:
+		return 1
 	}
-	best, scores := make([]int, 0, n+1), make([]uint64, 0, n+1) // the highest first
-	for m := range members {
-		x := score(hashes[m], slot)
-		if m == not || m == nor || len(best) == n && x < scores[n-1] {
-			continue
+	return 0
+}
+
+// movable returns the slot to move between two members whose loads have a
+// difference, or -1: of those that do not reverse the difference, the best by
+// compare; but none that is much lighter than others, since light ones can even
+// out what is left. If all reverse it, it is the lightest, provided that it
+// lessens the difference by its own load: to swap heavy slots is not worth it.
+func (a *assignment) movable(slots []int, difference int, compare func(s, t int) int) int {
+	heaviest, lightest := 0, -1
+	for _, s := range slots {
+		load := a.loads[s]
+		if 2*load <= difference {
+			heaviest = max(heaviest, load)
 		}
-		i := len(best)
-		for i > 0 && (x > scores[i-1] || x == scores[i-1] && members[m] < members[best[i-1]]) {
-			i--
+		if 3*load <= 2*difference && (lightest < 0 || load < a.loads[lightest]) {
+			lightest = s
 		}
-		best, scores = slices.Insert(best, i, m), slices.Insert(scores, i, x)
-		if len(best) > n {
-			best, scores = best[:n], scores[:n]
+	}
+	if heaviest == 0 {
+		return lightest
+	}
+	best := -1
+	for _, s := range slots {
+		fits := 2*a.loads[s] <= difference && perCluster*a.loads[s] >= heaviest
+		if fits && (best < 0 || compare(s, best) > 0) {
+			best = s
 		}
 	}
 	return best
+}
+
+// hand makes a member the owner of a slot. If it stood by for it, it changes
+// places with the owner. Otherwise the owner becomes a standby on a vacant seat,
+// or on that of a standby that holds much more.
+func (a *assignment) hand(slot, to int) {
+	from := a.owners[slot]
+	a.count(slot, -1)
+	a.owners[slot] = to
+	rank := cmp.Or(a.rank(slot, to)+1, a.rank(slot, -1)+1) - 1
+	if rank < 0 {
+		_, excess := a.byExcess(a.held)
+		most := excess(from) + 2*a.loads[slot]
+		for i := range a.standbys {
+			if e := excess(a.standbys[i][slot]); e > most {
+				rank, most = i, e
+			}
+		}
+	}
+	if rank >= 0 {
+		a.standbys[rank][slot] = from
+	}
+	a.count(slot, 1)
+}
+
+// short returns the members that hold much less than their shares.
+func (a *assignment) short() []int {
+	sum := 0
+	for _, m := range a.able {
+		sum += a.held[m]
+	}
+	return slices.DeleteFunc(slices.Clone(a.able), func(m int) bool {
+		share := a.share(m, sum)
+		return 100*(share-a.held[m]) <= uneven*share
+	})
+}
+
+// fill gives vacant seats to some members, the most even way, and reports
+// whether it gave any. If these are all members, it leaves no seat vacant that
+// one of them can have; others get no more than their shares.
+func (a *assignment) fill(members []int) (filled bool) {
+	all := len(members) == len(a.able)
+	shares := a.shares(a.total * (1 + min(len(a.standbys), len(a.able)-1)))
+	for i, rank := range a.standbys {
+		for _, s := range a.vacant(rank) {
+			best, least := -1, -1
+			for _, m := range members {
+				if a.has(s, m) {
+					continue
+				}
+				if least < 0 || a.held[m]*a.weights[least] < a.held[least]*a.weights[m] {
+					least = m
+				}
+				fits := 100*(a.held[m]+a.loads[s]) <= (100+even)*shares[m]
+				if fits && (best < 0 || a.compareHeirs(s, i, m, best) > 0) {
+					best = m
+				}
+			}
+			if best < 0 && all {
+				best = least
+			}
+			if best >= 0 {
+				filled = true
+				a.seat(s, i, best)
+			}
+		}
+	}
+	return filled
+}
+
+// waits reports whether a seat is vacant that a member could have.
+func (a *assignment) waits() bool {
+	for s := range a.loads {
+		if a.rank(s, -1) >= 0 && slices.ContainsFunc(a.able, func(m int) bool { return !a.has(s, m) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// seat gives a member the seat of a standby.
+func (a *assignment) seat(slot, rank, member int) {
+	a.count(slot, -1)
+	a.standbys[rank][slot] = member
+	a.count(slot, 1)
+}
+
+// compareHeirs compares two members that may stand by for a slot: that is better
+// which would own less after it has taken over all that it stands by for of the
+// slot's owner; then that with the higher score.
+func (a *assignment) compareHeirs(slot, rank, m, n int) int {
+	after := func(m int) int {
+		if rank > 0 {
+			return 0
+		}
+		return a.owned[m] + a.heirs[a.owners[slot]][m]
+	}
+	if c := cmp.Compare(after(n)*a.weights[m], after(m)*a.weights[n]); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.score(m, slot), a.score(n, slot))
+}
+
+// levelHeld moves standbys until what members hold is even, if it is uneven now.
+func (a *assignment) levelHeld() {
+	if len(a.standbys) == 0 || a.within(a.held, uneven) {
+		return
+	}
+	for !a.within(a.held, even) && a.moveStandby() {
+	}
+}
+
+func (a *assignment) moveStandby() bool {
+	order, excess := a.byExcess(a.held)
+	for i, rank := range a.standbys {
+		slots := byMember(len(a.identities), rank)
+		for _, from := range slices.Backward(order) {
+			for _, to := range order {
+				if s := a.movableStandby(slots[from], i, from, to, excess(from)-excess(to)); s >= 0 {
+					a.seat(s, i, to)
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// movableStandby returns the slot whose standby is to be another member, or -1:
+// one of an owner whose slots the former has more of.
+func (a *assignment) movableStandby(slots []int, rank, from, to, difference int) int {
+	gain := func(s int) int {
+		if rank > 0 {
+			return 0
+		}
+		heirs := a.heirs[a.owners[s]]
+		return heirs[from] - heirs[to]
+	}
+	free := slices.DeleteFunc(slices.Clone(slots), func(s int) bool { return a.has(s, to) })
+	return a.movable(free, difference, func(s, t int) int {
+		return cmp.Or(cmp.Compare(gain(s), gain(t)), cmp.Compare(a.loads[s], a.loads[t]),
+			cmp.Compare(a.score(to, s), a.score(to, t)))
+	})
+}
+
+// spread moves first standbys of owners whose slots would make the load of one
+// that takes over lopsided, as long as what members hold stays even.
+func (a *assignment) spread() {
+	if len(a.standbys) == 0 || !a.within(a.held, uneven) {
+		return
+	}
+	for again := true; again; { // one may make room for another
+		again = false
+		for _, owner := range a.able {
+			for a.relieve(owner) {
+				again = true
+			}
+		}
+	}
+}
+
+// relieve moves one standby of an owner, and reports whether it did.
+func (a *assignment) relieve(owner int) bool {
+	others := a.weighed - a.weights[owner]
+	after := func(m int) int { return a.owned[m] + a.heirs[owner][m] }
+	excess := func(m int) int { return after(m) - a.total*a.weights[m]/others }
+	order := slices.DeleteFunc(slices.Clone(a.able), func(m int) bool { return m == owner })
+	if len(order) < 2 {
+		return false
+	}
+	slices.SortFunc(order, func(m, n int) int { return cmp.Or(cmp.Compare(excess(m), excess(n)), cmp.Compare(m, n)) })
+	sum := 0
+	for _, m := range a.able {
+		sum += a.held[m]
+	}
+	for _, from := range slices.Backward(order) {
+		if 100*excess(from) <= lopsided*a.total*a.weights[from]/others {
+			continue
+		}
+		var slots []int
+		for s, m := range a.standbys[0] {
+			if m == from && a.owners[s] == owner {
+				slots = append(slots, s)
+			}
+		}
+		for _, to := range order {
+			free := slices.DeleteFunc(slices.Clone(slots), func(s int) bool {
+				load := a.loads[s]
+				return a.has(s, to) || 2*load > excess(from)-excess(to) ||
+					100*(a.held[to]+load) > (100+uneven)*a.share(to, sum) ||
+					100*(a.held[from]-load) < (100-uneven)*a.share(from, sum)
+			})
+			s := a.movable(free, excess(from)-excess(to), func(s, t int) int {
+				return cmp.Or(cmp.Compare(a.loads[s], a.loads[t]), cmp.Compare(a.score(to, s), a.score(to, t)))
+			})
+			if s >= 0 {
+				a.seat(s, 0, to)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// score is the rendezvous score of a member for a slot.
+func (a *assignment) score(member, slot int) uint64 {
+	return mix(a.hashes[member] ^ mix(uint64(slot)+1))
 }
 
 // SlotOf returns the slot of a key, of slots many. It is part of the charter's

@@ -32,6 +32,24 @@ func spread(clusters, slots int) []int {
 
 func free(slots int) []int { return slices.Repeat([]int{-1}, slots) }
 
+// owning assigns slots to members without standbys.
+func owning(members []string, holders, counts []int) []int {
+	return assign(crewOf(members), seats{owners: holders}, counts, true).owners
+}
+
+func crewOf(members []string) crew {
+	return crew{identities: members, weights: slices.Repeat([]int{DefaultWeight}, len(members))}
+}
+
+// vacancies are the seats of slots that no member has.
+func vacancies(slots, standbys int) seats {
+	out := seats{owners: free(slots)}
+	for range standbys {
+		out.standbys = append(out.standbys, free(slots))
+	}
+	return out
+}
+
 // owned returns the clusters of each member.
 func owned(members, owners, counts []int) []int {
 	out := slices.Clone(members)
@@ -55,7 +73,7 @@ func TestOwnedCountsAreWithin15PercentOfTheMean(t *testing.T) {
 	for members := 2; members <= 12; members++ {
 		for _, clusters := range []int{50 * members, 1_000, 10_000} {
 			counts := spread(clusters, 256)
-			owners := assign(names(members), free(256), counts)
+			owners := owning(names(members), free(256), counts)
 			requireEven(t, members, owners, counts, clusters)
 		}
 	}
@@ -67,9 +85,9 @@ func TestMembersThatComeAndGoMoveTheirShareAlone(t *testing.T) {
 	for n := 2; n <= 11; n++ {
 		for _, clusters := range []int{50 * (n + 1), 10_000} {
 			counts := spread(clusters, 256)
-			before := assign(names(n), free(256), counts)
+			before := owning(names(n), free(256), counts)
 
-			joined := assign(names(n+1), before, counts)
+			joined := owning(names(n+1), before, counts)
 			requireEven(t, n+1, joined, counts, clusters)
 			requireMoved(t, clusters, counts, before, joined, 1/float64(n+1)+0.05)
 
@@ -80,7 +98,7 @@ func TestMembersThatComeAndGoMoveTheirShareAlone(t *testing.T) {
 					left[s] = -1
 				}
 			}
-			after := assign(names(n), left, counts)
+			after := owning(names(n), left, counts)
 			requireEven(t, n, after, counts, clusters)
 			requireMoved(t, clusters, counts, joined, after, 1/float64(n+1)+0.05)
 		}
@@ -108,7 +126,7 @@ func TestFewClustersAreSharedEvenly(t *testing.T) {
 		for _, s := range r.Perm(len(counts))[:6] {
 			counts[s] = 1
 		}
-		owners := assign(members, free(len(counts)), counts)
+		owners := owning(members, free(len(counts)), counts)
 		require.Equal(t, []int{2, 2, 2}, owned(make([]int, 3), owners, counts))
 
 		members[2] = fmt.Sprintf("operator-%d", r.IntN(100)+3)
@@ -117,56 +135,227 @@ func TestFewClustersAreSharedEvenly(t *testing.T) {
 				owners[s] = -1
 			}
 		}
-		owners = assign(members[:2], owners, counts)
+		owners = owning(members[:2], owners, counts)
 		require.Equal(t, []int{3, 3}, owned(make([]int, 2), owners, counts))
-		owners = assign(members, owners, counts)
+		owners = owning(members, owners, counts)
 		require.Equal(t, []int{2, 2, 2}, owned(make([]int, 3), owners, counts))
 	}
 }
 
-// TestAssignmentIsAFixedPoint is what makes replicas agree once their views
-// are equal, and slots stay where they are.
+// TestAssignmentIsAFixedPoint is what makes slots and standbys stay where they
+// are. Seats that are vacant stay so until they are filled.
 func TestAssignmentIsAFixedPoint(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for range 2_000 {
+	for i := range 2_000 {
 		slots, members := 1+r.IntN(300), 1+r.IntN(12)
-		holders, counts := free(slots), make([]int, slots)
+		crew, have, counts := crewOf(names(members)), vacancies(slots, r.IntN(3)), make([]int, slots)
+		for m := range members {
+			crew.weights[m] = []int{0, 50, 100, 100, 100, 300}[r.IntN(6)]
+		}
 		for s := range slots {
-			if r.IntN(3) > 0 {
-				holders[s] = r.IntN(members)
+			for _, rank := range append(have.standbys, have.owners) {
+				if r.IntN(3) > 0 {
+					rank[s] = r.IntN(members)
+				}
 			}
 			if r.IntN(2) == 0 {
 				counts[s] = r.IntN(1 + r.IntN(200))
 			}
 		}
-		owners := assign(names(members), holders, counts)
-		require.NotContains(t, owners, -1)
-		require.Equal(t, owners, assign(names(members), owners, counts))
+		fill := r.IntN(2) == 0
+		got := assign(crew, have, counts, fill)
+		require.NotContains(t, got.owners, -1)
+		for s := range slots {
+			requireDistinct(t, got, s)
+		}
+		require.Equal(t, got, assign(crew, got, counts, fill), "case %d", i)
 	}
 }
 
-// TestASlotIsTakenByItsFirstStandby compares the forecast with what happens.
-func TestASlotIsTakenByItsFirstStandby(t *testing.T) {
-	members, counts := names(5), spread(1_000, 64)
-	owners := assign(members, free(64), counts)
-	line := nextInLine(members, owners, counts, 2)
-	for gone := range members {
-		rest := slices.Delete(slices.Clone(members), gone, gone+1)
-		holders := slices.Clone(owners)
-		for s, m := range holders {
-			switch {
-			case m == gone:
-				holders[s] = -1
-			case m > gone:
-				holders[s]--
+func requireDistinct(t *testing.T, s seats, slot int) {
+	t.Helper()
+	seen := map[int]bool{s.owners[slot]: true}
+	for _, rank := range s.standbys {
+		if m := rank[slot]; m >= 0 {
+			require.False(t, seen[m], "slot %d has a member twice", slot)
+			seen[m] = true
+		}
+	}
+}
+
+// heldBy returns the clusters that each member owns or stands by for.
+func heldBy(members int, have seats, counts []int) []int {
+	out := owned(make([]int, members), have.owners, counts)
+	for _, rank := range have.standbys {
+		for s, m := range rank {
+			if m >= 0 {
+				out[m] += counts[s]
 			}
 		}
-		after := assign(rest, holders, counts)
-		for s, m := range owners {
+	}
+	return out
+}
+
+// filled returns the clusters whose caches each member has to fill, as a share
+// of all clusters.
+func filled(members int, before, after seats, counts []int) (fills []float64) {
+	fills = make([]float64, members)
+	total := 0
+	for s, n := range counts {
+		total += n
+		for m := range members {
+			if after.has(s, m) && !before.has(s, m) {
+				fills[m] += float64(n)
+			}
+		}
+	}
+	for m := range fills {
+		fills[m] /= float64(total)
+	}
+	return fills
+}
+
+// without returns the seats when a member has gone.
+func (s seats) without(member int) seats {
+	out := s.clone()
+	for _, rank := range append(out.standbys, out.owners) {
+		for n, m := range rank {
+			if m == member {
+				rank[n] = -1
+			}
+		}
+	}
+	return out
+}
+
+func requireHeldEvenly(t *testing.T, members int, have seats, counts []int) {
+	t.Helper()
+	held, sum := heldBy(members, have, counts), 0
+	for _, n := range held {
+		sum += n
+	}
+	mean := float64(sum) / float64(members)
+	for m, n := range held {
+		require.InDelta(t, mean, n, 0.15*mean, "member %d of %d, %d standbys", m, members, len(have.standbys))
+	}
+}
+
+// TestHeldClustersAreWithin15PercentOfTheMean has members that join, and that
+// restart. Those that stay fill next to nothing, unless each slot is held by half
+// of all members; those that come fill what they hold then.
+func TestHeldClustersAreWithin15PercentOfTheMean(t *testing.T) {
+	for standbys := 1; standbys <= 2; standbys++ {
+		for n := standbys + 2; n <= 12; n++ {
+			counts := spread(1_000, 256)
+			crew, little := crewOf(names(n)), 0.03*float64(1+standbys)
+			if n <= 2*(1+standbys) {
+				little = 0.15
+			}
+			have := assign(crewOf(names(n-1)), vacancies(256, standbys), counts, true)
+			requireHeldEvenly(t, n-1, have, counts)
+
+			joined := assign(crew, have, counts, true)
+			requireHeldEvenly(t, n, joined, counts)
+			share := float64(1+standbys) / float64(n)
+			others := 0.
+			fills := filled(n, have, joined, counts)
+			for _, f := range fills[:n-1] {
+				others += f
+			}
+			require.LessOrEqual(t, others, little, "%d members, %d standbys", n, standbys)
+			require.InDelta(t, share, fills[n-1], 0.15*share)
+
+			for gone := range n { // and returns, one after another
+				left := assign(crewWithout(n, gone), joined.without(gone), counts, false)
+				returned := assign(crew, assign(crew, left, counts, false), counts, true)
+				requireHeldEvenly(t, n, returned, counts)
+				others, fills := 0., filled(n, left, returned, counts)
+				for m, f := range filled(n, joined, left, counts) {
+					if m != gone {
+						others += f + fills[m]
+					}
+				}
+				require.LessOrEqual(t, others, little, "%d members, %d standbys", n, standbys)
+				joined = returned
+			}
+		}
+	}
+}
+
+// TestStandbysTakeOverEvenly has ten members with 1,000 clusters, which restart
+// three times each: then one goes for good. docs/sharding.md has the figures.
+func TestStandbysTakeOverEvenly(t *testing.T) {
+	const members, clusters = 10, 1_000
+	for _, slots := range []int{64, 256, 1024} {
+		for standbys := range 3 {
+			counts, crew := spread(clusters, slots), crewOf(names(members))
+			have := assign(crew, vacancies(slots, standbys), counts, true)
+			var held []int // at any time
+			for i := range 3 * members {
+				gone := i % members
+				have = assign(crewWithout(members, gone), have.without(gone), counts, false)
+				have = assign(crew, have, counts, false)
+				held = append(held, heldBy(members, have, counts)...)
+			}
+			mean := float64(clusters * (1 + standbys) / members)
+			require.InDelta(t, mean, slices.Min(held), 0.15*mean)
+			require.InDelta(t, mean, slices.Max(held), 0.15*mean)
+
+			ownedMost, heldMost, filledMost := 0, 0, 0
+			for gone := range members {
+				rest := crewWithout(members, gone)
+				left := assign(rest, have.without(gone), counts, false)
+				ownedMost = max(ownedMost, slices.Max(owned(make([]int, members), left.owners, counts)))
+				heldMost = max(heldMost, slices.Max(heldBy(members, left, counts)))
+				full := assign(rest, left, counts, true)
+				filledMost = max(filledMost, slices.Max(heldBy(members, full, counts)))
+			}
+			require.LessOrEqual(t, float64(ownedMost), 1.15*clusters/(members-1))
+			require.LessOrEqual(t, float64(filledMost), 1.15*mean*members/(members-1))
+			t.Logf("%d slots, %d standbys: each holds %d to %d; when one has gone, others own up to %d, and hold up to %d, and %d later",
+				slots, standbys, slices.Min(held), slices.Max(held), ownedMost, heldMost, filledMost)
+		}
+	}
+}
+
+// crewWithout has a member that gets nothing.
+func crewWithout(members, gone int) crew {
+	c := crewOf(names(members))
+	c.weights[gone] = 0
+	return c
+}
+
+// TestMembersOwnByTheirWeights also has standbys by them.
+func TestMembersOwnByTheirWeights(t *testing.T) {
+	counts := spread(1_000, 256)
+	members := crew{identities: names(4), weights: []int{100, 100, 50, 0}}
+	got := assign(members, vacancies(256, 1), counts, true)
+	for m, want := range []float64{400, 400, 200, 0} {
+		require.InDelta(t, want, owned(make([]int, 4), got.owners, counts)[m], 0.15*want)
+	}
+	require.Zero(t, heldBy(4, got, counts)[3])
+}
+
+// TestASlotIsTakenByItsFirstStandby is what a standby is for.
+func TestASlotIsTakenByItsFirstStandby(t *testing.T) {
+	members, counts := crewOf(names(5)), spread(1_000, 64)
+	before := assign(members, vacancies(64, 2), counts, true)
+	for gone := range members.identities {
+		have := before.clone()
+		for s := range counts {
+			for _, rank := range append(have.standbys, have.owners) {
+				if rank[s] == gone {
+					rank[s] = -1
+				}
+			}
+		}
+		after := succeed(members, have, counts, 2)
+		for s, m := range before.owners {
 			if m == gone {
-				require.Equal(t, members[line[s][0]], rest[after[s]], "slot %d", s)
-				require.Len(t, line[s], 2)
-				require.NotContains(t, line[s], gone)
+				require.Equal(t, before.standbys[0][s], after.owners[s], "slot %d", s)
+				require.Equal(t, []int{before.standbys[1][s], -1}, []int{after.standbys[0][s], after.standbys[1][s]})
+			} else {
+				require.Equal(t, m, after.owners[s])
 			}
 		}
 	}

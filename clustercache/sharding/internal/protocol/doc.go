@@ -89,16 +89,26 @@
 //
 // # Who plans
 //
-// The eldest member decides which member should have each slot, when members or
-// the numbers of clusters have changed, and its Lease carries the [Plan]. What a
-// member that has gone has in the plan is placed among the others by each
-// replica itself (see [assign]), so nothing waits for the eldest member, which
-// may be the one that has gone: the next in age begins with the plan that it saw
-// last.
+// The eldest member decides which members should have each slot, as its owner
+// and as its standbys, when members, their weights or the numbers of clusters
+// have changed, and its Lease carries the [Plan]. What a member that has gone
+// owns in the plan goes to the first standby in each replica's view (see
+// [succeed]), so nothing waits for the eldest member, which may be the one that
+// has gone: the next in age begins with the plan that it saw last.
 //
 // If each replica planned alone, those that see a change before others would
 // begin moves from which these plan again, so that heirs would fill caches for
 // nothing, and get slots whose caches they have not filled.
+//
+// A standby has caches that cost as much as those of an owner, so it has a seat
+// in the plan, and keeps it (see [assign]). A seat that its member left stays
+// vacant for Config.Return: a replica that restarts, or that replaces another
+// one, gets the seats that are vacant, and no other replica fills any cache for
+// it.
+//
+// Weights and drains change plans alone: whoever plans need not know of them,
+// and those that follow a plan must not look at them. So replicas of versions
+// that do not know of them are safe in one group with those that do.
 //
 // # Why every slot is owned again
 //

@@ -53,6 +53,11 @@ func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 			return protocol.Refused
 		}
 		next.Renewal, next.Plan, next.Warm = a.Renewal, a.Plan, a.Warm
+		next.Weight, next.Loads = a.Weight, a.Loads
+		if a.Draining != nil {
+			next.Draining = *a.Draining
+		}
+		next = p.reads(next)
 		next.Leaving = next.Leaving || a.Leaving // a patch that says nothing of it leaves it
 	case protocol.Take:
 		if exists != (a.Revision != "") || exists && !matches {

@@ -26,10 +26,12 @@ type Lease struct {
 	Revision string
 	Created  time.Time
 
-	// Format, Slots and Program are what all members have to agree on (Charter).
-	Format  string
-	Slots   int
-	Program string
+	// Format, Slots, Program and Selector are what all members have to agree on
+	// (Charter).
+	Format   string
+	Slots    int
+	Program  string
+	Selector string
 
 	// Identity is the stable name of the replica, such as that of its Pod
 	// (Member).
@@ -43,6 +45,13 @@ type Lease struct {
 	Leaving bool
 	// Plan is what the member has planned if it is the eldest (Member).
 	Plan Plan
+	// Weight is the member's share, in percent of an ordinary one, or 0 if it
+	// says none; Draining: it is to get nothing at all (Member).
+	Weight   int
+	Draining bool
+	// Loads are the sums of the weights of clusters, by slot, where the member
+	// says them (Member).
+	Loads map[int]int
 	// Warm are the slots whose clusters the member's caches have (Member).
 	Warm Set
 

@@ -133,13 +133,16 @@ func (s *step) membership() {
 		s.own.number++
 		s.own.sent = append(s.own.sent, renewal{number: s.own.number, sent: s.now})
 		s.do(Action{
-			Kind:    Renew,
-			Name:    h.Name,
-			UID:     h.UID,
-			Renewal: s.own.number,
-			Leaving: s.own.leaving,
-			Plan:    s.own.plan,
-			Warm:    s.warmed(),
+			Kind:     Renew,
+			Name:     h.Name,
+			UID:      h.UID,
+			Renewal:  s.own.number,
+			Leaving:  s.own.leaving,
+			Plan:     s.own.plan,
+			Warm:     s.warmed(),
+			Weight:   s.cfg.Weight,
+			Loads:    s.weighed(),
+			Draining: s.own.drain,
 		})
 	}
 }
@@ -158,6 +161,21 @@ func (s *step) mayRenew() bool {
 		}
 	}
 	return waiting < max(1, int(s.cfg.OwnFor/s.cfg.Renew))
+}
+
+// weighed returns the loads of the slots whose caches the replica keeps, as far
+// as they are known.
+func (s *step) weighed() map[int]int {
+	var out map[int]int
+	for n, load := range s.own.loads {
+		if load > 0 && s.slots[n].warm {
+			if out == nil {
+				out = map[int]int{}
+			}
+			out[n] = load
+		}
+	}
+	return out
 }
 
 // warmed returns the slots of which the caches are filled.

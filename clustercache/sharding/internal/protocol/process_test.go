@@ -36,6 +36,7 @@ type process struct {
 	filled   map[int]bool  // its caches, by slot
 	cold     int           // gains of slots whose caches were not filled
 	work     bool          // it writes to remote clusters
+	former   bool          // of a version that plans neither weights nor standbys
 	losses   map[int]int   // by slot
 	ended    map[int]bool  // slots whose ownership the clock ended, unannounced
 
@@ -245,7 +246,7 @@ func (p *process) deliver() {
 	if p.listing {
 		var all []protocol.Lease
 		for _, l := range hub.leases {
-			all = append(all, l)
+			all = append(all, p.reads(l))
 		}
 		p.listing, p.position = false, len(hub.log)
 		p.replica.Replace(p.clock(), all)
@@ -259,8 +260,16 @@ func (p *process) deliver() {
 	if c.deleted {
 		p.replica.Forget(c.lease)
 	} else {
-		p.replica.Observe(p.clock(), c.lease)
+		p.replica.Observe(p.clock(), p.reads(c.lease))
 	}
+}
+
+// reads returns what a process reads and writes of a Lease.
+func (p *process) reads(l protocol.Lease) protocol.Lease {
+	if p.former {
+		l.Plan.Standbys, l.Weight, l.Loads, l.Draining = nil, 0, nil, false
+	}
+	return l
 }
 
 // act carries out what concerns the process alone.
@@ -290,6 +299,7 @@ func (p *process) act(a protocol.Action) {
 	case protocol.Cool:
 		p.filled[a.Slot] = false
 	case protocol.Warm:
+		w.fills[a.Slot]++
 		p.w.after(w.upTo(p.warming), func() {
 			p.do(func() {
 				p.filled[a.Slot] = true

@@ -9,7 +9,8 @@ import "time"
 // mean.
 const Format = "2"
 
-// Config configures a replica. All fields but Program and Standbys are required.
+// Config configures a replica. All fields up to DrainFor are required, but for
+// Program and Selector.
 type Config struct {
 	// Charter, Member and Slot are the names of the Leases. Member must differ
 	// from that of any other process, at any time.
@@ -19,6 +20,8 @@ type Config struct {
 	Slots int
 	// Program is what all members run. It may be empty, which is any.
 	Program string
+	// Selector is which clusters all members share. It may be empty.
+	Selector string
 	// Renew is the time between two renewals of the member Lease.
 	Renew time.Duration
 	// OwnFor is how long after sending a successful renewal the replica owns
@@ -37,7 +40,19 @@ type Config struct {
 	DrainFor time.Duration
 	// Standbys is how many members stand by for each slot.
 	Standbys int
+	// Return is how long seats of a standby that has gone stay vacant, for the
+	// next member that joins.
+	Return time.Duration
+	// Weight is the replica's share of the slots, in percent of an ordinary one.
+	// 0 means DefaultWeight.
+	Weight int
 }
+
+// Weights of members.
+const (
+	DefaultWeight = 100
+	MaxWeight     = 1000
+)
 
 // Replica is the state of one replica. It is not safe for concurrent use. The
 // times that its methods are given must never go backwards.
@@ -108,8 +123,14 @@ type membership struct {
 	refreshed bool // a refresh was asked for since
 	joining   held // the writes that create the Lease
 	leaving   bool
+	// drain is what the Lease is to say about draining, if it has to change: all
+	// renewals after drainFrom carry it until the view shows one that does.
+	drain     *bool
+	drainFrom int64
 	counts    []int
-	plan      Plan // of the replica itself, if it is the eldest member
+	loads     []int     // by slot, by the weights of clusters; 0 if they are not known
+	plan      Plan      // of the replica itself, if it is the eldest member
+	vacated   time.Time // when a member had last left the plan
 }
 
 // renewal is a renewal of the replica's Lease.
@@ -140,6 +161,8 @@ type slot struct {
 	drained  bool
 	heir     string    // the HolderID for which the replica will give it up
 	promised time.Time // when it was first going to give it up to the heir
+
+	load int // by the weights of clusters, as a member said last; 0 if none did
 
 	warm   bool
 	warms  int64 // counts Warm
@@ -213,6 +236,15 @@ func (r *Replica) Leave(now time.Time) {
 		r.own.leaving, r.own.due = true, now
 	}
 }
+
+// SetDraining makes the replica give up its slots, and get no more, or ends
+// that. It stays a member. The next renewal carries it.
+func (r *Replica) SetDraining(draining bool) { r.own.drain, r.own.drainFrom = &draining, r.own.number }
+
+// SetLoads sets the sums of the weights of the clusters of each slot, and 0
+// where they are not known. Renewals carry those of slots that the replica
+// owns or stands by for.
+func (r *Replica) SetLoads(loads []int) { r.own.loads = loads }
 
 // SetCounts sets how many clusters each slot has, for plans that the replica
 // makes.

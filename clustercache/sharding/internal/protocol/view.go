@@ -65,7 +65,7 @@ func (r *Replica) observeCharter(l Lease) {
 		}
 	}
 	switch {
-	case l.Name != r.cfg.Charter, l.Format != Format, l.Slots != r.cfg.Slots,
+	case l.Name != r.cfg.Charter, l.Format != Format, l.Slots != r.cfg.Slots, l.Selector != r.cfg.Selector,
 		l.Program != r.cfg.Program && l.Program != "" && r.cfg.Program != "":
 		r.foreign = l
 	case l.Name == r.foreign.Name:
@@ -92,6 +92,7 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 	}
 	if l.Renewal < m.Renewal { // it overtook a later one
 		l.Renewal, l.Leaving, l.Plan, l.Warm = m.Renewal, l.Leaving || m.Leaving, m.Plan, m.Warm
+		l.Weight, l.Loads = m.Weight, m.Loads
 	}
 	m.Lease, m.exists = l, true
 	if l.Name != r.cfg.Member {
@@ -99,6 +100,9 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 	}
 
 	r.own.unheard = time.Time{}
+	if r.own.drain != nil && l.Renewal > r.own.drainFrom && l.Draining == *r.own.drain {
+		r.own.drain = nil
+	}
 	if r.own.uid != l.UID {
 		// Ownership begins with the first renewal: the answer to the creation
 		// may belong to another request than this Lease.

@@ -31,7 +31,8 @@ type world struct {
 
 	log      func(line string)
 	failures []string
-	moves    int // gains
+	moves    int   // gains
+	fills    []int // of caches, by slot
 	tokens   []int64
 	first    map[grant]time.Duration // when a token was first owned
 	last     time.Duration           // of the last gain
@@ -109,6 +110,7 @@ func newWorld(seed uint64, slots int) *world {
 		slots:  slots,
 		hub:    hub{leases: map[string]protocol.Lease{}},
 		tokens: make([]int64, slots),
+		fills:  make([]int, slots),
 		first:  map[grant]time.Duration{},
 		log:    func(string) {},
 		config: protocol.Config{
@@ -122,6 +124,7 @@ func newWorld(seed uint64, slots int) *world {
 			WarmFor:   20 * time.Second,
 			DrainFor:  10 * time.Second,
 			Standbys:  1,
+			Return:    time.Minute,
 		},
 		weather: weather{latency: 20 * time.Millisecond},
 	}
