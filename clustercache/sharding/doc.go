@@ -26,8 +26,9 @@
 // only when the slot changes hands. The replica that joined first plans which
 // replica should have which slot, and its Lease carries the plan: slots stay
 // where they are as long as the numbers of clusters deviate by less than 10 %
-// from the mean. All follow the plan, and place in the same way what it gives to
-// a replica that has gone, so nothing waits for the one that plans. An owner
+// from the mean, and so do standbys. All follow the plan, and give what a replica
+// has that has gone to its standbys, so nothing waits for the one that plans. An
+// owner
 // that should give up a slot waits until its heir has filled its caches, which
 // that says in its next renewal. Then the owner drains the slot, and releases
 // it, and the heir sees that by its watch. On shutdown a replica does this for
@@ -56,7 +57,10 @@
 //     as soon as its work has ended (TestClosedReplicaHandsOverAtOnce).
 //   - While the hub does not answer, no replica owns anything, after 10 s. When
 //     it is back, all owners are as before (TestNothingIsOwnedWhileTheHubIsAway).
-//   - If replicas join or leave, only their share of the clusters moves.
+//   - If replicas join or leave, only their share of the clusters moves, and
+//     only caches of their share are filled: those of two fleets while all
+//     replicas restart, one after another, with one standby
+//     (TestHazardRollingRestartFillsCachesOverAndOver in internal/protocol).
 //
 // # What is assumed
 //
@@ -80,6 +84,18 @@
 //
 // A slot whose subscribers do not end their work within Options.DrainTimeout is
 // released all the same; contexts of writes have been canceled then.
+//
+// # Weights, drains and pools
+//
+// [Options].Weight is a replica's share, and Options.ClusterWeight says how much
+// a cluster counts. [Sharding.SetDraining], or an annotation of its Lease,
+// empties a replica without ending it, and [Predict] says what a change would
+// move.
+//
+// Which replicas may own a cluster cannot depend on its labels within a group:
+// labels change, replicas see that at different moments, and two of them would
+// own the cluster. Clusters that only some replicas may have are a group of their
+// own, for which Options.Selector says which they are.
 //
 // # Leader election
 //

@@ -48,21 +48,23 @@ func (e *NameError) Error() string {
 }
 
 // GroupError indicates that the group was founded with another number of slots,
-// or by an incompatible version. Two replicas that disagree about this could
-// both own a cluster, so the later one does not run. To change the number of
-// slots, stop all replicas, and delete the Lease.
+// for other clusters, or by an incompatible version. Of replicas that disagree
+// about this two could own a cluster, or none, so the later one does not run. To
+// change the number of slots or the selector, stop all replicas, and delete the
+// Lease.
 type GroupError struct {
 	// Group is the name of the group, and Lease that of its Lease.
 	Group, Lease string
-	// Slots and Format are what the group was founded with.
-	Slots  int
-	Format string
+	// Slots, Format and Selector are what the group was founded with.
+	Slots    int
+	Format   string
+	Selector string
 }
 
 // Error implements error.
 func (e *GroupError) Error() string {
-	return fmt.Sprintf("sharding: group %s has %d slots and format %q, by its lease %s",
-		e.Group, e.Slots, e.Format, e.Lease)
+	return fmt.Sprintf("sharding: group %s has %d slots, format %q and selector %q, by its lease %s",
+		e.Group, e.Slots, e.Format, e.Selector, e.Lease)
 }
 
 // PermissionError indicates that the hub does not permit this replica what it

@@ -70,7 +70,7 @@ func (s *Sharding) Suspend(seconds int) {
 }
 
 // DecodePlan reads the plan of a member's Lease.
-func DecodePlan(text string) protocol.Plan { return decodePlan(text) }
+func DecodePlan(plan, standbys string) protocol.Plan { return decodePlan(plan, standbys) }
 
 // EncodePlan writes the plan of a member's Lease.
-func EncodePlan(p protocol.Plan) string { return encodePlan(p) }
+func EncodePlan(p protocol.Plan) (plan, standbys string) { return encodePlan(p) }

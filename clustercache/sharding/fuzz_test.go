@@ -18,6 +18,9 @@ import (
 // Leases, has written it: what makes no sense is no plan, and no replica fails
 // by following it.
 func FuzzPlan(f *testing.F) {
+	f.Add("a/1,b/2,AAEAAQ==,AQIDBA==", "AgECAQ==")
+	f.Add("a/1,b/2,AAEAAQ==,AQIDBA==", "AgECAQ==,AAAAAA==,AAAAAA==")
+	f.Add("a/1,b/2,AAEAAQ==,AQIDBA==", "AQEBAQ==,x")
 	for _, text := range []string{
 		"",
 		",",
@@ -29,10 +32,10 @@ func FuzzPlan(f *testing.F) {
 		"a/1,AAAJAA==,AQIDBA==",
 		"a/1,////////////,//////8P",
 	} {
-		f.Add(text)
+		f.Add(text, "")
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		plan := sharding.DecodePlan(text)
+	f.Fuzz(func(t *testing.T, text, standbys string) {
+		plan := sharding.DecodePlan(text, standbys)
 		if len(plan.Members) > 0 && len(plan.Owners) > 0 {
 			require.Equal(t, plan, sharding.DecodePlan(sharding.EncodePlan(plan)))
 		}

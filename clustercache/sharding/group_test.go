@@ -36,6 +36,7 @@ type group struct {
 // does.
 type replica struct {
 	*sharding.Sharding
+	name   string
 	group  *group
 	next   http.RoundTripper
 	cut    atomic.Bool
@@ -107,7 +108,7 @@ func (g *group) start(n int) []*replica {
 // startAs starts a replica under a name.
 func (g *group) startAs(name string) *replica {
 	g.t.Helper()
-	r := &replica{group: g, next: g.config.Transport}
+	r := &replica{name: name, group: g, next: g.config.Transport}
 	config := rest.CopyConfig(g.config)
 	if config.Transport != nil {
 		config.Transport = r

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,14 +29,19 @@ const (
 	groupLabel = prefix + "sharding"
 	roleLabel  = prefix + "sharding-role"
 
-	formatAnnotation  = prefix + "sharding-format"  // charter
-	slotsAnnotation   = prefix + "sharding-slots"   // charter
-	programAnnotation = prefix + "sharding-program" // charter: of the replicas
-	renewalAnnotation = prefix + "sharding-renewal" // member: the number of the last one
-	leavingAnnotation = prefix + "sharding-leaving" // member
-	planAnnotation    = prefix + "sharding-plan"    // member: of the eldest
-	warmAnnotation    = prefix + "sharding-warm"    // member: slots with filled caches
-	slotAnnotation    = prefix + "sharding-slot"    // slot: its number
+	formatAnnotation   = prefix + "sharding-format"   // charter
+	slotsAnnotation    = prefix + "sharding-slots"    // charter
+	programAnnotation  = prefix + "sharding-program"  // charter: of the replicas
+	renewalAnnotation  = prefix + "sharding-renewal"  // member: the number of the last one
+	leavingAnnotation  = prefix + "sharding-leaving"  // member
+	planAnnotation     = prefix + "sharding-plan"     // member: of the eldest
+	warmAnnotation     = prefix + "sharding-warm"     // member: slots with filled caches
+	standbysAnnotation = prefix + "sharding-standbys" // member: of the plan
+	weightAnnotation   = prefix + "sharding-weight"   // member
+	loadsAnnotation    = prefix + "sharding-loads"    // member: of slots that it holds, by ClusterWeight
+	drainAnnotation    = prefix + "sharding-drain"    // member: people may set it
+	selectorAnnotation = prefix + "sharding-selector" // charter: of the clusters
+	slotAnnotation     = prefix + "sharding-slot"     // slot: its number
 )
 
 var roles = map[string]protocol.Role{
@@ -61,12 +67,17 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 		out.Format = l.Annotations[formatAnnotation]
 		out.Slots, _ = strconv.Atoi(l.Annotations[slotsAnnotation]) // 0 fits no group
 		out.Program = l.Annotations[programAnnotation]
+		out.Selector = l.Annotations[selectorAnnotation]
 	case protocol.Member:
 		out.Identity = value(l.Spec.HolderIdentity)
 		out.TTL = time.Duration(value(l.Spec.LeaseDurationSeconds)) * time.Second
 		out.Renewal, _ = strconv.ParseInt(l.Annotations[renewalAnnotation], 10, 64) // 0: none
 		out.Leaving = l.Annotations[leavingAnnotation] != ""
-		out.Plan = decodePlan(l.Annotations[planAnnotation])
+		out.Plan = decodePlan(l.Annotations[planAnnotation], l.Annotations[standbysAnnotation])
+		out.Weight, _ = strconv.Atoi(l.Annotations[weightAnnotation]) // 0: it says none
+		drain := l.Annotations[drainAnnotation]
+		out.Draining = drain != "" && drain != "false"
+		out.Loads = decodeLoads(l.Annotations[loadsAnnotation])
 		out.Warm, _ = base64.StdEncoding.DecodeString(l.Annotations[warmAnnotation]) // or none
 	case protocol.Slot:
 		out.Holder = value(l.Spec.HolderIdentity)
@@ -99,6 +110,9 @@ func (s *Sharding) charterLease(name string) *coordinationv1.Lease {
 	l.Annotations[formatAnnotation] = protocol.Format
 	l.Annotations[slotsAnnotation] = strconv.Itoa(s.options.Slots)
 	l.Annotations[programAnnotation] = s.options.Program
+	if s.options.Selector != "" {
+		l.Annotations[selectorAnnotation] = s.options.Selector
+	}
 	return l
 }
 
@@ -136,10 +150,17 @@ func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1
 // renewal whose answer was lost does not refuse the next; the UID makes sure
 // that it is still the same Lease.
 func renewal(a protocol.Action, now time.Time) ([]byte, error) {
+	plan, standbys := encodePlan(a.Plan)
 	annotations := map[string]string{
-		renewalAnnotation: strconv.FormatInt(a.Renewal, 10),
-		planAnnotation:    encodePlan(a.Plan),
-		warmAnnotation:    base64.StdEncoding.EncodeToString(a.Warm),
+		renewalAnnotation:  strconv.FormatInt(a.Renewal, 10),
+		planAnnotation:     plan,
+		standbysAnnotation: standbys,
+		warmAnnotation:     base64.StdEncoding.EncodeToString(a.Warm),
+		weightAnnotation:   strconv.Itoa(a.Weight),
+		loadsAnnotation:    encodeLoads(a.Loads),
+	}
+	if a.Draining != nil {
+		annotations[drainAnnotation] = strconv.FormatBool(*a.Draining)
 	}
 	if a.Leaving {
 		annotations[leavingAnnotation] = "true"
@@ -175,28 +196,82 @@ func conditions(a protocol.Action) metav1.DeleteOptions {
 }
 
 // encodePlan returns nothing for a plan without members. The members are there
-// in plain text, 70 bytes each; the rest takes 700 bytes for 256 slots.
-func encodePlan(p protocol.Plan) string {
+// in plain text, 70 bytes each; the rest takes 700 bytes for 256 slots, and 350
+// for each standby. Standbys are apart from the rest, which earlier versions
+// read.
+func encodePlan(p protocol.Plan) (plan, standbys string) {
 	if len(p.Members) == 0 {
-		return ""
+		return "", ""
 	}
-	return strings.Join(append(slices.Clone(p.Members), encodeInts(p.Owners), encodeInts(p.Counts)), ",")
+	var ranks []string
+	for _, rank := range p.Standbys {
+		seats := slices.Clone(rank)
+		for n := range seats {
+			seats[n]++ // 0 is a vacant one
+		}
+		ranks = append(ranks, encodeInts(seats))
+	}
+	words := append(slices.Clone(p.Members), encodeInts(p.Owners), encodeInts(p.Counts))
+	return strings.Join(words, ","), strings.Join(ranks, ",")
 }
 
-// decodePlan returns a plan without members if text makes no sense.
-func decodePlan(text string) protocol.Plan {
-	words := strings.Split(text, ",")
+// decodePlan returns a plan without members if plan makes no sense, and one
+// without standbys if these make none.
+func decodePlan(plan, standbys string) protocol.Plan {
+	words := strings.Split(plan, ",")
 	if len(words) < 3 {
 		return protocol.Plan{}
 	}
 	members := words[:len(words)-2]
 	owners, counts := decodeInts(words[len(members)]), decodeInts(words[len(members)+1])
-	return protocol.Plan{
+	out := protocol.Plan{
 		Members: members,
 		Owners:  owners,
 		Counts:  counts,
 	}
+	for rank := range strings.SplitSeq(standbys, ",") {
+		seats := decodeInts(rank)
+		for n := range seats {
+			seats[n]--
+		}
+		sound := len(seats) == len(owners) && !slices.ContainsFunc(seats, func(m int) bool { return m >= len(members) })
+		if !sound || len(out.Standbys) == len(members) {
+			out.Standbys = nil
+			break
+		}
+		out.Standbys = append(out.Standbys, seats)
+	}
+	return out
 }
+
+// encodeLoads writes slots and their loads by turns, each slot as the distance
+// from the last one.
+func encodeLoads(loads map[int]int) string {
+	var numbers []int
+	last := 0
+	for _, slot := range slices.Sorted(maps.Keys(loads)) {
+		numbers = append(numbers, slot-last, loads[slot])
+		last = slot
+	}
+	return encodeInts(numbers)
+}
+
+// decodeLoads returns nothing if text makes no sense.
+func decodeLoads(text string) map[int]int {
+	numbers := decodeInts(text)
+	if len(numbers) == 0 || len(numbers)%2 != 0 {
+		return nil
+	}
+	out, slot := map[int]int{}, 0
+	for i := 0; i < len(numbers); i += 2 {
+		slot += numbers[i]
+		out[slot] = numbers[i+1]
+	}
+	return out
+}
+
+// maxNumber bounds the numbers in Leases.
+const maxNumber = 1 << 20
 
 // encodeInts writes numbers as varints.
 func encodeInts(numbers []int) string {
@@ -216,7 +291,7 @@ func decodeInts(text string) []int {
 	var out []int
 	for len(raw) > 0 {
 		n, size := binary.Uvarint(raw)
-		if size <= 0 || n > 1<<20 || len(out) == maxSlots {
+		if size <= 0 || n > maxNumber || len(out) == 2*maxSlots {
 			return nil
 		}
 		out, raw = append(out, int(n)), raw[size:]

@@ -31,6 +31,9 @@ func (s *Sharding) Start(ctx context.Context) error {
 	defer cancel()
 	s.work.Go(func() { s.watcher.run(run) })
 	s.work.Go(s.notifier.run)
+	if s.options.ClusterWeight != nil {
+		s.work.Go(func() { s.weigh(run) })
+	}
 	err := s.permitted(ctx)
 	if err == nil {
 		err = s.loop(ctx, run)
@@ -136,10 +139,11 @@ func (s *Sharding) excluded() error {
 		}
 	}
 	return &GroupError{
-		Group:  s.options.Name,
-		Lease:  charter.Name,
-		Slots:  charter.Slots,
-		Format: charter.Format,
+		Group:    s.options.Name,
+		Lease:    charter.Name,
+		Slots:    charter.Slots,
+		Format:   charter.Format,
+		Selector: charter.Selector,
 	}
 }
 
@@ -155,6 +159,10 @@ func (s *Sharding) post(ctx context.Context, f func(now time.Time)) {
 // turn does what is due, and returns when to do so again.
 func (s *Sharding) turn(run context.Context) time.Time {
 	s.replica.SetCounts(*s.counts.Load())
+	s.replica.SetLoads(*s.loads.Load())
+	if draining := s.drain.Swap(nil); draining != nil {
+		s.replica.SetDraining(*draining)
+	}
 	for {
 		now := time.Now()
 		if until := s.replica.Until(); now.Before(until) && !before(now, until) {

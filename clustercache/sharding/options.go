@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
@@ -80,9 +81,28 @@ type Options struct {
 	// work on it before it goes to another replica. Negative means not at all.
 	// Defaults to 10 s.
 	DrainTimeout time.Duration
-	// Standbys is how many replicas are prepared to take over each slot. By
-	// default there are none.
+	// Standbys is how many replicas are prepared to take over each slot. They
+	// stay the same while what replicas hold is even. After one has gone, the
+	// next that joins gets its places; if none does within four times
+	// LeaseDuration, the others get them. By default there are none.
 	Standbys int
+	// Weight is this replica's share of the clusters, in percent of that of an
+	// ordinary one. Defaults to 100; at most 1000.
+	Weight int
+	// ClusterWeight returns how heavy a cluster is, from 1 to 1000: for example
+	// its thousands of objects, or its informers. Replicas then own the same
+	// weight in place of the same number of clusters. 0 means that this replica
+	// does not know, since it neither owns the cluster nor stands by for it: it
+	// is enough if one replica does, and clusters that none knows have the mean
+	// weight. It is asked for all clusters of SetClusters once a minute, on a
+	// goroutine of its own. A change by up to a quarter is ignored. By default
+	// all clusters weigh the same.
+	ClusterWeight func(cluster client.ObjectKey) int
+	// Selector is which clusters the group shares, if these are not all: the
+	// label selector, for example, by which its replicas discover them. Its
+	// Lease says so, and replicas with another one do not join: see
+	// [GroupError].
+	Selector string
 	// Logger receives a line for each change of ownership at V(1), and for
 	// failed requests to the hub. Defaults to controller-runtime's global
 	// logger.
@@ -116,6 +136,7 @@ func (o *Options) complete() error {
 	setDefault(&o.SettleTime, DefaultSettleTime)
 	setDefault(&o.WarmTimeout, DefaultWarmTimeout)
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
+	setDefault(&o.Weight, protocol.DefaultWeight)
 	for _, d := range []*time.Duration{&o.SettleTime, &o.WarmTimeout, &o.DrainTimeout} {
 		*d = max(*d, 0)
 	}
@@ -134,6 +155,9 @@ func (o *Options) complete() error {
 		return &OptionError{Field: "LeaseDuration", Err: errors.New("is less than five times RenewInterval")}
 	case o.Standbys < 0:
 		return &OptionError{Field: "Standbys", Err: errors.New("is negative")}
+	case o.Weight < 1 || o.Weight > protocol.MaxWeight:
+		err := fmt.Errorf("%d is not between 1 and %d", o.Weight, protocol.MaxWeight)
+		return &OptionError{Field: "Weight", Err: err}
 	}
 	return nil
 }
@@ -148,6 +172,11 @@ func setDefault[T comparable](field *T, value T) {
 // ownFor is how long after sending a renewal the replica owns its slots. Clocks
 // may differ in rate by the rest of LeaseDuration.
 func (o *Options) ownFor() time.Duration { return o.LeaseDuration * 2 / 3 }
+
+// returnTime is how long seats of a standby that has gone stay vacant, so that
+// the replica that comes next fills its caches, and not all the others theirs:
+// as long as a Pod takes to restart, 1 min by default.
+func (o *Options) returnTime() time.Duration { return 4 * o.LeaseDuration }
 
 // writeTimeout bounds one write: a renewal that takes longer renews nothing, and
 // one that is slow is no failure. Renewals do not wait for one another.
@@ -190,5 +219,8 @@ func (o *Options) config() protocol.Config {
 		WarmFor:   o.WarmTimeout,
 		DrainFor:  o.DrainTimeout,
 		Standbys:  o.Standbys,
+		Return:    o.returnTime(),
+		Weight:    o.Weight,
+		Selector:  o.Selector,
 	}
 }

@@ -6,6 +6,7 @@ package sharding
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,10 @@ type Sharding struct {
 	permits  chan struct{}
 	work     sync.WaitGroup // goroutines of Start
 	counts   atomic.Pointer[[]int]
+	loads    atomic.Pointer[[]int] // by slot, by ClusterWeight
+	clusters atomic.Pointer[[]client.ObjectKey]
+	found    chan struct{}        // capacity 1: clusters has changed
+	drain    atomic.Pointer[bool] // of SetDraining; nil once the loop has it
 
 	closing chan struct{} // closed by Close
 	ended   chan struct{} // closed when nothing is received from inbox any more
@@ -114,6 +119,7 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 		existed: map[string]bool{},
 		told:    map[string]bool{},
 		permits: make(chan struct{}, writers),
+		found:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
 		done:    make(chan struct{}),
@@ -121,7 +127,8 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 	s.watcher = watcher{Sharding: s, refresh: make(chan struct{}, 1)}
 	s.notifier = newNotifier(s)
 	s.table.Store(&table{slots: make([]holding, o.Slots)})
-	s.counts.Store(new([]int))
+	s.loads.Store(new([]int))
+	s.SetClusters(nil)
 
 	return s, nil
 }
@@ -216,4 +223,10 @@ func (s *Sharding) SetClusters(clusters []client.ObjectKey) {
 		counts[s.Slot(c)]++
 	}
 	s.counts.Store(&counts)
+	clusters = slices.Clone(clusters)
+	s.clusters.Store(&clusters)
+	select {
+	case s.found <- struct{}{}:
+	default:
+	}
 }

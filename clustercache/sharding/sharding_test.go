@@ -332,6 +332,7 @@ func TestInvalidOptionsAreNamed(t *testing.T) {
 		"RenewInterval": func(o *sharding.Options) { o.RenewInterval = -1 },
 		"LeaseDuration": func(o *sharding.Options) { o.LeaseDuration = 9 * time.Second },
 		"Standbys":      func(o *sharding.Options) { o.Standbys = -1 },
+		"Weight":        func(o *sharding.Options) { o.Weight = -1 },
 	} {
 		o := sharding.Options{
 			Namespace: "default",

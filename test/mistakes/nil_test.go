@@ -157,7 +157,8 @@ var functions = map[string]struct {
 	"inventory.Secrets":        {inventory.Secrets, refuses},
 
 	"settable.New": {settable.New, accepts},
-	"sharding.New": {sharding.New, refuses},
+	"sharding.New":     {sharding.New, refuses},
+	"sharding.Predict": {sharding.Predict, refuses},
 
 	"watchset.Decode": {watchset.Decode, accepts},
 	"watchset.New":    {watchset.New, refuses},
