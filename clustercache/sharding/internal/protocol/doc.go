@@ -73,8 +73,10 @@
 //
 //   - two clocks differ in rate by less than DeadAfter/OwnFor, by default 1.5,
 //     and run while the process is stopped;
-//   - the hub's API server is linearizable per object, and its history is not
-//     set back;
+//   - the hub's API server is linearizable per object, and its history is set
+//     back only while no API server has run for Config.OwnFor and the watches
+//     list anew: all ownership has ended then, and nothing is gained until the
+//     view shows a renewal that was sent later;
 //   - only replicas of the group write its Leases.
 //
 // # Why a planned move costs no list

@@ -18,6 +18,7 @@ type hub struct {
 	uids     int
 	log      []change
 	writes   int
+	restores int
 }
 
 type change struct {
@@ -32,13 +33,22 @@ func (h *hub) put(l protocol.Lease) {
 	h.log = append(h.log, change{lease: l})
 }
 
-// apply carries out a write.
+// apply carries out a write of a process.
 func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
-	h := &w.hub
-	h.writes++
+	w.hub.writes++
 	if a.Revision != "" && a.UID == "" {
 		w.fail("%s writes to %s without its UID, which would create it if it was deleted", p.name, a.Name)
 	}
+	changes := len(w.hub.log)
+	out := w.hub.apply(a, func() protocol.Lease { return w.create(p, a) })
+	if len(w.hub.log) > changes {
+		w.notify()
+	}
+	return out
+}
+
+// apply carries out a write. Leases that it creates are born.
+func (h *hub) apply(a protocol.Action, born func() protocol.Lease) protocol.Outcome {
 	old, exists := h.leases[a.Name]
 	matches := exists && (a.UID == "" || a.UID == old.UID) && (a.Revision == "" || a.Revision == old.Revision)
 	next := old
@@ -47,24 +57,25 @@ func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 		if exists {
 			return protocol.Refused
 		}
-		next = w.create(p, a)
+		next = born()
 	case protocol.Renew:
 		if !matches {
 			return protocol.Refused
 		}
-		next.Renewal, next.Plan, next.Warm = a.Renewal, a.Plan, a.Warm
-		next.Weight, next.Loads = a.Weight, a.Loads
+		if a.Renewal != 0 {
+			next.Renewal = a.Renewal
+		}
+		next.Plan, next.Warm, next.Weight, next.Loads = a.Plan, a.Warm, a.Weight, a.Loads
 		if a.Draining != nil {
 			next.Draining = *a.Draining
 		}
-		next = p.reads(next)
 		next.Leaving = next.Leaving || a.Leaving // a patch that says nothing of it leaves it
 	case protocol.Take:
 		if exists != (a.Revision != "") || exists && !matches {
 			return protocol.Refused
 		}
 		if !exists {
-			next = w.create(p, a)
+			next = born()
 		}
 		next.Holder, next.Token = a.Holder, a.Token
 	case protocol.Release:
@@ -79,13 +90,11 @@ func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
 		delete(h.leases, a.Name)
 		h.revision++
 		h.log = append(h.log, change{lease: old, deleted: true})
-		w.notify()
 		return protocol.Done
 	default:
 		panic("not a write")
 	}
 	h.put(next)
-	w.notify()
 
 	return protocol.Done
 }

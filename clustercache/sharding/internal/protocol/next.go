@@ -59,13 +59,20 @@ func (s *step) write(h *held, a Action) {
 // healthy reports whether the replica's member Lease is valid by its own clock.
 func (s *step) healthy() bool { return s.ID() != "" && !s.reached(s.own.until) }
 
+// current reports whether the view is from after the last time that ownership
+// had ended by the clock.
+func (s *step) current() bool { return !s.own.shown.Before(s.own.ended) }
+
 // ownership announces what the view and the clock say about each slot. What
 // ended, and began again, is announced as both: whatever was left out meanwhile
 // has to be made up for.
 func (s *step) ownership() {
 	s.believe()
 	id, healthy := s.ID(), s.healthy() && !s.mismatch()
-	gains := healthy && s.own.uid != s.own.quitting
+	if !s.own.until.IsZero() && !s.now.Before(s.own.until) {
+		s.own.ended = s.own.until
+	}
+	gains := healthy && s.own.uid != s.own.quitting && s.current()
 	gap := s.own.gap
 	s.own.gap = false
 	for n := range s.slots {
@@ -250,7 +257,7 @@ func (s *step) others() {
 // is not healthy, or is not in the plan, it keeps its caches: it will most
 // probably stand by for the same slots again.
 func (s *step) assignment() {
-	if !s.healthy() {
+	if !s.healthy() || !s.current() {
 		return
 	}
 	s.follow()

@@ -33,10 +33,11 @@ type process struct {
 	warming  time.Duration // the most that filling the caches of a slot takes
 	lag      time.Duration // the most that its watch is behind
 	late     time.Duration // how long answers to its writes take
+	path     time.Duration // the most that its way to the hub takes beyond the latency
+	old      bool          // it runs an earlier version
 	filled   map[int]bool  // its caches, by slot
 	cold     int           // gains of slots whose caches were not filled
 	work     bool          // it writes to remote clusters
-	former   bool          // of a version that plans neither weights nor standbys
 	losses   map[int]int   // by slot
 	ended    map[int]bool  // slots whose ownership the clock ended, unannounced
 
@@ -120,7 +121,15 @@ func (p *process) step() {
 	var wake time.Time
 	for again := true; again; {
 		var actions []protocol.Action
+		restore := func() {}
+		switch {
+		case p.w.broken == gainsAfterQuit:
+			restore = p.replica.GainsAfterQuit()
+		case p.w.broken == gainsByAnOldView || p.old:
+			p.replica.ForgetEnd()
+		}
 		actions, wake = p.replica.Next(p.clock())
+		restore()
 		again = len(actions) > 0
 		for _, a := range actions {
 			if a.Kind.Writes() {
@@ -140,6 +149,9 @@ func (p *process) step() {
 		p.w.log(fmt.Sprintf("%s has left", p.identity))
 		p.kill()
 		return
+	}
+	if p.w.broken == renewsTooOften {
+		p.replica.RenewSoon(p.clock())
 	}
 	if wake.IsZero() {
 		return
@@ -167,44 +179,80 @@ func (p *process) send(a protocol.Action) {
 					sent = p.clock()
 				}
 				p.replica.Answer(p.clock(), sent, a, o)
+				if w.broken == refusalRevokes && a.Kind == protocol.Renew && o == protocol.Refused {
+					p.replica.Revoke()
+				}
 			}
 		})
+	}
+	if p.old {
+		a.Renewal = 0 // it does not number them
+		a.Plan.Standbys, a.Weight, a.Loads, a.Draining = nil, 0, nil, nil
 	}
 	w.after(w.config.OwnFor, func() { answer(protocol.Unknown) })
 	if p.unreachable() || w.rand.Float64() < w.weather.lost {
 		return
 	}
-	there := w.upTo(w.weather.latency) + w.weather.slow
+	there := w.upTo(w.weather.latency) + w.upTo(p.path) + w.weather.slow
 	if a.Kind == protocol.Bury {
 		there += w.weather.deletions
 	}
 	if w.rand.Float64() < w.weather.late {
 		there += w.upTo(40 * time.Second)
 	}
+	restores := w.hub.restores
 	w.after(there, func() {
+		if w.hub.restores != restores {
+			return // its connection has ended
+		}
 		if w.broken == takesWithoutDeletion && a.Kind == protocol.Bury {
 			if l, ok := w.hub.leases[a.Name]; ok {
 				p.do(func() { p.replica.Forget(l) })
 			}
 			return
 		}
-		o := protocol.Refused
-		refused, committed := w.refuse(p)
-		if !refused || committed {
-			o = w.apply(p, a)
-		}
-		if refused {
-			o = protocol.Refused
-		}
+		o := w.serve(p, a)
 		if p.unreachable() || w.rand.Float64() < w.weather.lost {
 			return
 		}
-		back := w.upTo(w.weather.latency) + p.late
+		back := w.upTo(w.weather.latency) + w.upTo(p.path) + p.late
 		if w.rand.Float64() < w.weather.late {
 			back += w.upTo(5 * time.Second)
 		}
 		w.after(back, func() { answer(o) })
 	})
+}
+
+// serve carries out a write, or does not, and returns what is answered.
+func (w *world) serve(p *process, a protocol.Action) protocol.Outcome {
+	switch w.lie(p) {
+	case failed:
+		return protocol.Unknown
+	case committed:
+		w.apply(p, a)
+		return protocol.Unknown
+	case lost:
+		if a.Kind == protocol.Renew {
+			return protocol.Unknown // it does not show what was written
+		}
+		return protocol.Done
+	case lateCommit:
+		restores := w.hub.restores
+		w.after(w.upTo(10*time.Second), func() {
+			if w.hub.restores == restores {
+				w.apply(p, a)
+			}
+		})
+		return protocol.Unknown
+	}
+	refused, committed := w.refuse(p)
+	switch {
+	case !refused:
+		return w.apply(p, a)
+	case committed:
+		w.apply(p, a)
+	}
+	return protocol.Refused
 }
 
 func (p *process) unreachable() bool { return p.cut || p.w.now < p.w.weather.away }
@@ -219,7 +267,7 @@ func (p *process) watch() {
 	}
 	p.delivers = true
 	until := len(p.w.hub.log)
-	p.w.after(p.w.upTo(p.w.weather.latency)+p.w.upTo(p.lag), func() {
+	p.w.after(p.w.upTo(p.w.weather.latency)+p.w.upTo(p.lag)+p.w.upTo(p.path), func() {
 		if p.dead {
 			return
 		}
@@ -264,9 +312,12 @@ func (p *process) deliver() {
 	}
 }
 
-// reads returns what a process reads and writes of a Lease.
+// reads returns a Lease as the process reads it. An earlier version knows
+// neither numbers of renewals nor weights and standbys, and places slots in
+// another way.
 func (p *process) reads(l protocol.Lease) protocol.Lease {
-	if p.former {
+	if p.old && l.Role == protocol.Member {
+		l.Renewal, l.Identity = 0, "earlier/"+l.Identity
 		l.Plan.Standbys, l.Weight, l.Loads, l.Draining = nil, 0, nil, false
 	}
 	return l

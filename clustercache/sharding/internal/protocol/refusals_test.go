@@ -21,9 +21,9 @@ import (
 const haltedFor = 20 * time.Second
 
 // TestHubTroubleHaltsNoGroup lets a hub refuse writes that it should carry out,
-// or has carried out, lose writes and answers, and delay them by up to ten
-// seconds: those of one replica or of all, of groups of one to five, in any
-// overlap. No slot ever has two owners, and each has one again within haltedFor
+// or has carried out, answer what has not happened, lose writes and answers, and
+// delay them, and what watches show, by up to ten seconds: those of one replica
+// or of all, of groups of one to five, in any overlap. No slot ever has two owners, and each has one again within haltedFor
 // after the end of the trouble.
 //
 //	go test ./clustercache/sharding/internal/protocol -run TestHubTrouble -seeds 10000
@@ -45,7 +45,7 @@ func TestHubTroubleHaltsNoGroup(t *testing.T) {
 
 func newTrouble(seed uint64) *simulation {
 	s := newSimulation(seed)
-	s.replicas = 1 + int(seed%5)
+	s.replicas, s.mixed = 1+int(seed%5), false // earlier versions do not believe their watch
 	return s
 }
 
@@ -81,13 +81,21 @@ func (s *simulation) trouble() {
 		p = nil
 	}
 	d := w.upTo([]time.Duration{3 * time.Second, 12 * time.Second, 40 * time.Second}[w.rand.IntN(3)])
-	switch w.rand.IntN(6) {
+	switch w.rand.IntN(8) {
 	case 0, 1:
 		s.refuse(p, d)
 	case 4:
 		s.late(p, w.upTo(30*time.Second), d)
 	case 5:
-		s.slow(w.upTo(9*time.Second), d)
+		s.slow(w.upTo(10*time.Second), d)
+	case 6:
+		s.gray(p, d)
+	case 7:
+		for _, q := range w.processes {
+			if p == nil || p == q {
+				s.detour(q, w.upTo(4*time.Second), d)
+			}
+		}
 	case 2:
 		w.weather.lost = w.rand.Float64()
 		w.after(d, func() { w.weather.lost = 0 })

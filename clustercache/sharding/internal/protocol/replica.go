@@ -114,6 +114,10 @@ type membership struct {
 	// gap: ownership ended by the clock, and was renewed before Next announced
 	// that. It is announced now.
 	gap bool
+	// ended is when ownership ended by the clock last. Nothing is gained after
+	// that until the view shows a renewal that was sent later: the hub may have
+	// been set back meanwhile, and an earlier view tells nothing of it.
+	ended time.Time
 	// lapsed: ownership ended since the others were last judged. Their Leases
 	// may not have been renewed because the hub was away.
 	lapsed bool

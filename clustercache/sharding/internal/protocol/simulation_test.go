@@ -6,6 +6,7 @@ package protocol_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -26,10 +27,9 @@ var (
 
 const (
 	// ownedWithin is how long a slot may be without an owner while nothing
-	// disturbs: death is detected within 15 s by a slow clock, after 2 s
-	// without a renewal; then come the drain and a write that has to be
-	// repeated.
-	ownedWithin = 30 * time.Second
+	// disturbs: death is detected within 15 s by a slow clock; then come a
+	// deletion, a take, and their changes.
+	ownedWithin = 20 * time.Second
 	// handedOverWithin is how long a slot is without an owner when it moves: a
 	// release, the take, and their changes, each with the highest latency.
 	handedOverWithin = 3 * time.Second
@@ -46,9 +46,11 @@ const (
 //     announced as gained, and never goes on;
 //   - no write arrives at a remote cluster by a token older than one that was
 //     owned before, unless it was on the wire of a stopped process;
-//   - while nothing disturbs, every slot is owned again within ownedWithin, and
-//     from then on without a gap but for handedOverWithin;
-//   - while nothing disturbs, no slot moves after settledWithin;
+//   - while nothing disturbs, every slot is owned again within ownedWithin and
+//     eight times the latency, and from then on without a gap but for
+//     handedOverWithin;
+//   - while nothing disturbs, no slot moves after settledWithin, and nothing is
+//     written but renewals;
 //   - in the end the slots are spread evenly.
 //
 // Clusters are requests of their slots: the counts, which the replicas do not
@@ -84,7 +86,10 @@ func TestOraclesNoticeABrokenProtocol(t *testing.T) {
 	for rule, want := range map[broken]string{
 		takesWithoutDeletion:  "is owned by",
 		readsTheClockLate:     "is owned by",
+		gainsByAnOldView:      "is owned by",
 		writesWithoutDeadline: "a write of",
+		refusalRevokes:        "has no owner",
+		renewsTooOften:        "writes at rest",
 	} {
 		noticed := ""
 		for seed := uint64(1); seed <= 400 && noticed == ""; seed++ {
@@ -111,6 +116,10 @@ type simulation struct {
 	moves     int             // at the last check
 	owned     []time.Duration // by slot, when it had an owner last
 	storms    int
+	mixed     bool          // some replicas run an earlier version
+	written   int           // by the hub, when it came to rest
+	rest      time.Duration // when it did; 0 while it does not
+	resting   int           // how many replicas there were
 }
 
 func newSimulation(seed uint64) *simulation {
@@ -127,6 +136,7 @@ func newSimulation(seed uint64) *simulation {
 	if r.IntN(5) == 0 {
 		s.replicas = 3 + r.IntN(8)
 	}
+	s.mixed = r.IntN(4) == 0
 	for range r.IntN([]int{10, 100, 1_000, 10_000}[r.IntN(4)]) {
 		s.clusters[r.IntN(w.slots)]++
 	}
@@ -143,8 +153,10 @@ func (s *simulation) run() {
 	w.after(0, s.watch)
 	for range 2 + w.rand.IntN(8) {
 		w.run(w.upTo(40 * time.Second))
-		s.fault()
-		if w.rand.IntN(4) == 0 {
+		for range []int{1, 1, 2, 4}[w.rand.IntN(4)] {
+			s.fault()
+		}
+		if w.rand.IntN(4) == 0 && !s.mixed {
 			s.quiet()
 		}
 	}
@@ -160,6 +172,7 @@ func (s *simulation) start(i int) {
 	}
 	p := s.w.start(identity, 0.95+0.1*s.w.rand.Float64())
 	p.work = true
+	p.old = s.mixed && s.w.rand.IntN(2) == 0
 	p.counts = s.opinion()
 	if s.w.rand.IntN(8) == 0 {
 		p.drain = []time.Duration{time.Minute, time.Hour}[s.w.rand.IntN(2)]
@@ -208,7 +221,11 @@ func (s *simulation) fault() {
 		func() { s.refuse(p, w.upTo(20*time.Second)) },
 		func() { s.refuse(nil, w.upTo(20*time.Second)) },
 		func() { s.late(p, w.upTo(30*time.Second), w.upTo(time.Minute)) },
-		func() { s.slow(w.upTo(9*time.Second), w.upTo(time.Minute)) },
+		func() { s.slow(w.upTo(10*time.Second), w.upTo(time.Minute)) },
+		func() { s.gray(p, w.upTo(20*time.Second)) },
+		func() { s.gray(nil, w.upTo(20*time.Second)) },
+		func() { s.detour(p, w.upTo(4*time.Second), w.upTo(time.Minute)) },
+		func() { s.restore() },
 		func() { s.recount() },
 		func() {
 			s.storm(40 * time.Second)
@@ -346,6 +363,60 @@ func (s *simulation) slow(by, d time.Duration) {
 	w.log(fmt.Sprintf("writes take %v for %v", by, d))
 }
 
+// gray has answers to a process, or to all, say something else than what
+// happened.
+func (s *simulation) gray(p *process, d time.Duration) {
+	w := s.w
+	w.weather.gray = gray{
+		until: w.now + d,
+		share: []float64{0.3, 1}[w.rand.IntN(2)],
+		of:    p,
+	}
+	// One that believes that it has left leaves its Lease; one that believes
+	// that it has joined finds out when it sees nothing of that.
+	s.disturb(d + 15*time.Second)
+	w.log(fmt.Sprintf("answers are wrong for %v", d))
+}
+
+// detour has all between a process and the hub take long, each way.
+func (s *simulation) detour(p *process, by, d time.Duration) {
+	p.path = by
+	s.w.after(d, func() { p.path = 0 })
+	s.disturb(d + 2*by)
+	s.w.log(fmt.Sprintf("the way to %s takes up to %v for %v", p.identity, by, d))
+}
+
+// restore sets the hub back to a backup, while its API servers do not run for
+// longer than anything is owned.
+func (s *simulation) restore() {
+	w := s.w
+	if s.mixed || w.now < w.weather.away {
+		return // earlier versions may have two owners then
+	}
+	w.log("the hub is backed up")
+	backup, revision := maps.Clone(w.hub.leases), w.hub.revision
+	in := w.upTo(30 * time.Second)
+	s.disturb(in)
+	w.after(in, func() {
+		s.away(11*time.Second + w.upTo(20*time.Second)) // clocks are up to 5 % slow
+		back := w.weather.away
+		w.at(back, func() {
+			w.log("the hub is set back")
+			w.hub.leases, w.hub.revision = backup, revision
+			w.hub.restores++
+			for n := range w.slots {
+				w.tokens[n] = backup[w.config.Slot(n)].Token - 1 // its owner may gain it again
+			}
+			clear(w.first)
+			for _, p := range w.processes {
+				p.listing = true
+				p.watch()
+			}
+			s.disturb(ownedWithin) // members of the past are dead
+		})
+	})
+}
+
 // recount changes what the replicas know of the clusters.
 func (s *simulation) recount() {
 	for range 1 + s.w.rand.IntN(1_000) {
@@ -361,11 +432,13 @@ func (s *simulation) recount() {
 func (s *simulation) watch() {
 	w := s.w
 	calm := w.now - s.disturbed
+	s.checkWrites(calm)
 	for n := range w.slots {
 		if w.owner(n) != nil {
 			s.owned[n] = w.now
 		}
-		if without := w.now - s.owned[n]; calm > ownedWithin && without > handedOverWithin {
+		within := ownedWithin + 8*w.weather.latency
+		if without := w.now - s.owned[n]; calm > within && without > handedOverWithin {
 			holder := "no process"
 			for _, p := range w.processes {
 				h, token := p.replica.Holder(n)
@@ -380,6 +453,26 @@ func (s *simulation) watch() {
 	s.moves = w.moves
 	if len(w.failures) == 0 {
 		w.after(time.Second, s.watch)
+	}
+}
+
+// checkWrites compares the writes of a group at rest with those that it needs.
+func (s *simulation) checkWrites(calm time.Duration) {
+	w := s.w
+	if calm <= settledWithin || s.rest == 0 || s.resting != len(w.processes) {
+		s.rest, s.written, s.resting = 0, w.hub.writes, len(w.processes)
+		if calm > settledWithin {
+			s.rest = w.now
+		}
+		return
+	}
+	most := 0.0
+	for _, p := range w.processes {
+		most += 2 + float64(w.now-s.rest)*p.rate/float64(w.config.Renew)
+	}
+	if written := w.hub.writes - s.written; float64(written) > most {
+		w.fail("%d writes at rest in %v by %d replicas", written, w.now-s.rest, s.resting)
+		s.rest = 0
 	}
 }
 

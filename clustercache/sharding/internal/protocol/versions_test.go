@@ -27,7 +27,7 @@ func TestHazardReplicasOfTwoVersionsFightOverAPlan(t *testing.T) {
 			start := func(identity string, former bool) *process {
 				w.config.Weight = map[string]int{"c": 50}[identity]
 				p := w.start(identity, 1)
-				p.former = former
+				p.old = former
 				loads := make([]int, w.slots)
 				for n := range loads {
 					loads[n] = counts[n] * (1 + n%3) * 10
@@ -59,7 +59,7 @@ func TestHazardReplicasOfTwoVersionsFightOverAPlan(t *testing.T) {
 			}
 			settled()
 			for i, p := range replicas {
-				if p.former {
+				if p.old {
 					p.do(func() { p.replica.Leave(p.clock()) })
 					w.run(20 * time.Second)
 					require.True(t, p.dead)

@@ -108,7 +108,7 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 		// may belong to another request than this Lease.
 		r.own.uid, r.own.id = l.UID, m.id
 		r.own.until, r.own.due = time.Time{}, now
-		r.own.sent, r.own.shown = nil, time.Time{}
+		r.own.sent, r.own.shown, r.own.ended = nil, time.Time{}, time.Time{}
 	}
 	for _, s := range r.own.sent {
 		if s.number == l.Renewal {
@@ -126,7 +126,7 @@ func (r *Replica) renewed(now, sent time.Time) {
 		return
 	}
 	if !r.own.until.IsZero() && !now.Before(r.own.until) {
-		r.own.gap = true
+		r.own.gap, r.own.ended = true, r.own.until
 	}
 	r.own.until = until
 }

@@ -52,6 +52,7 @@ type weather struct {
 	deletions  time.Duration // how long deletions take to reach the hub
 	away       time.Duration // until when the hub does not answer
 	refusals   refusals
+	gray       gray
 }
 
 // refusals are writes that are answered as if their condition were not met,
@@ -61,6 +62,34 @@ type refusals struct {
 	share     float64  // of the writes
 	committed float64  // of these
 	of        *process // nil: of all
+}
+
+// gray is a hub, or a gateway before it, whose answers say something else than
+// what happened.
+type gray struct {
+	until time.Duration
+	share float64  // of the writes
+	of    *process // nil: of all
+}
+
+// lie is how an answer differs from what happened.
+type lie uint8
+
+const (
+	honest     lie = iota
+	failed         // not carried out, and an error
+	committed      // carried out, and an error
+	lost           // not carried out, and a success
+	lateCommit     // carried out after an error was answered
+)
+
+// lie returns what happens to a write.
+func (w *world) lie(p *process) lie {
+	g := w.weather.gray
+	if w.now >= g.until || g.of != nil && g.of != p || w.rand.Float64() >= g.share {
+		return honest
+	}
+	return failed + lie(w.rand.IntN(4))
 }
 
 // refuse reports whether a write is refused in this way, and whether it is
@@ -82,6 +111,11 @@ const (
 	takesWithoutDeletion
 	readsTheClockLate
 	writesWithoutDeadline
+	gainsAfterQuit
+	buriesAnyVersion
+	refusalRevokes
+	renewsTooOften
+	gainsByAnOldView
 )
 
 type event struct {
