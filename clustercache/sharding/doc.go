@@ -50,7 +50,8 @@
 // # What is promised
 //
 //   - At no time do two replicas own a cluster, each by its own clock
-//     (TestSimulation in internal/protocol, where the argument is).
+//     (TestSimulation and TestNoInterleavingHasTwoOwners in internal/protocol,
+//     where the argument is).
 //   - The fencing token of a slot grows with each owner: [Lease].Token.
 //   - After a replica was killed, its clusters are owned again within 20 s
 //     (TestKilledReplicaIsReplacedWithin20Seconds); after it was asked to stop,
@@ -68,8 +69,9 @@
 //     run while a process is stopped. The time of day does not matter. A machine
 //     that is suspended may stop the monotonic clock; the wall clock is compared
 //     as well, so it suffices if one of the two goes on.
-//   - The hub's history is not set back, as by restoring a backup of its etcd
-//     while replicas run.
+//   - The hub's history is set back, as by restoring a backup of its etcd while
+//     replicas run, only while its API servers have not run for LeaseDuration.
+//     Tokens may go back with it.
 //   - The Leases are written by the replicas alone. Deleting the Lease of a
 //     replica that runs hands its slots to others up to 10 s before it stops.
 //
