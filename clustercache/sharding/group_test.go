@@ -30,6 +30,7 @@ type group struct {
 	away     atomic.Bool // the hub does not answer
 	replicas []*replica
 	clusters []client.ObjectKey
+	prepare  func(*sharding.Sharding) // of a replica, before it starts
 }
 
 // replica is a process: it can lose its network for good, as one that is killed
@@ -123,6 +124,9 @@ func (g *group) startAs(name string) *replica {
 	s, err := sharding.New(config, options)
 	require.NoError(g.t, err)
 	s.SetClusters(g.clusters)
+	if g.prepare != nil {
+		g.prepare(s)
+	}
 	r.Sharding = s
 	r.wg.Go(func() { r.err = s.Start(context.Background()) })
 	return r

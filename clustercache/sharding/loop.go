@@ -172,6 +172,7 @@ func (s *Sharding) turn(run context.Context) time.Time {
 		actions, wake := s.replica.Next(now)
 		s.publish(actions)
 		if len(actions) == 0 {
+			s.share.Store(new(s.replica.Share()))
 			return wake
 		}
 
@@ -237,6 +238,7 @@ func (s *Sharding) publish(actions []protocol.Action) {
 
 // abandon ends all ownership when Start ends.
 func (s *Sharding) abandon() {
+	s.share.Store(&protocol.Share{})
 	old := s.table.Swap(&table{slots: make([]holding, s.options.Slots)})
 	for n, slot := range old.slots {
 		if slot.token != 0 {

@@ -55,6 +55,7 @@ type Sharding struct {
 	clusters atomic.Pointer[[]client.ObjectKey]
 	found    chan struct{}        // capacity 1: clusters has changed
 	drain    atomic.Pointer[bool] // of SetDraining; nil once the loop has it
+	share    atomic.Pointer[protocol.Share]
 
 	closing chan struct{} // closed by Close
 	ended   chan struct{} // closed when nothing is received from inbox any more
@@ -129,6 +130,7 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 	s.table.Store(&table{slots: make([]holding, o.Slots)})
 	s.loads.Store(new([]int))
 	s.SetClusters(nil)
+	s.share.Store(&protocol.Share{})
 
 	return s, nil
 }
