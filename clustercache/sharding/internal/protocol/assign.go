@@ -68,16 +68,21 @@ func (s seats) rank(slot, member int) int {
 //     which these stand by, whose owner and standby change places.
 //  3. A standby stays. Seats that are vacant go to members that hold too little,
 //     since they have just joined, or, with fill, to any.
-//  4. Once no seat is vacant, and while the load that members hold deviates too much, or would do so for the
-//     owned load after one of them has gone, standbys move.
+//  4. Once no seat is vacant, and while the load that members hold deviates too
+//     much, or would do so for the owned load after one of them has gone,
+//     standbys move.
 //
-// The result is a fixed point: assign(assign(...)) moves nothing. Hashing alone
-// would keep the loads below a bound, but not above one, and would move slots
-// between members that stay whenever one comes or goes.
+// The result is a fixed point: assign(assign(...)) moves nothing, but for slots
+// that waited in the second step. Hashing alone would keep the loads below a
+// bound, but not above one, and would move slots between members that stay
+// whenever one comes or goes.
 func assign(members crew, have seats, counts []int, fill bool) seats {
 	a := newAssignment(members, have, counts)
 	if len(a.able) == 0 {
 		return a.seats
+	}
+	if fill {
+		clear(a.taken)
 	}
 	a.placeFree()
 	a.level()
@@ -120,6 +125,7 @@ type assignment struct {
 	owned   []int   // loads of the slots that members own
 	held    []int   // and of those that they stand by for besides
 	heirs   [][]int // by owner, then by first standby: the loads of their slots
+	taken   []bool  // slots that a standby takes over from an owner that has gone
 	weighed int     // the sum of weights
 }
 
@@ -133,6 +139,7 @@ func newAssignment(members crew, have seats, counts []int) *assignment {
 		owned:  make([]int, n),
 		held:   make([]int, n),
 		heirs:  make([][]int, n),
+		taken:  make([]bool, len(have.owners)),
 	}
 	if !slices.ContainsFunc(a.weights, func(w int) bool { return w > 0 }) {
 		a.weights = slices.Repeat([]int{1}, n) // someone has to
@@ -174,6 +181,7 @@ func (a *assignment) admit(slot int) {
 		owner = -1
 		if len(standbys) > 0 {
 			owner, standbys = standbys[0], standbys[1:]
+			a.taken[slot] = true
 		}
 	}
 	a.owners[slot] = owner
@@ -295,7 +303,8 @@ func (a *assignment) move() bool {
 	slots := byMember(len(a.identities), a.owners)
 	to := order[0]
 	for _, from := range slices.Backward(order) {
-		s := a.movable(slots[from], excess(from)-excess(to), func(s, t int) int {
+		free := slices.DeleteFunc(slots[from], func(s int) bool { return a.taken[s] && a.rank(s, to) < 0 })
+		s := a.movable(free, excess(from)-excess(to), func(s, t int) int {
 			return cmp.Or(cmp.Compare(a.cheap(s, to), a.cheap(t, to)), cmp.Compare(a.loads[s], a.loads[t]),
 				cmp.Compare(a.score(to, s), a.score(to, t)))
 		})

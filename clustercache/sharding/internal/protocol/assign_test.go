@@ -168,6 +168,9 @@ func TestAssignmentIsAFixedPoint(t *testing.T) {
 		for s := range slots {
 			requireDistinct(t, got, s)
 		}
+		if !fill {
+			got = assign(crew, got, counts, fill) // what standbys had to take over moves now
+		}
 		require.Equal(t, got, assign(crew, got, counts, fill), "case %d", i)
 	}
 }
@@ -360,4 +363,28 @@ func TestASlotIsTakenByItsFirstStandby(t *testing.T) {
 // versions must put a cluster into the same slot.
 func TestSlotsOfKeysDoNotChange(t *testing.T) {
 	require.Equal(t, []int{155, 11, 187}, []int{SlotOf("", 256), SlotOf("default/a", 256), SlotOf("fleet/east", 256)})
+}
+
+// TestHazardSlotOfAMemberThatHasGoneGoesToEmptyCaches has a member that goes,
+// and loads that are uneven then: slots that wait for caches move, and those of
+// the one that has gone go to their standbys.
+func TestHazardSlotOfAMemberThatHasGoneGoesToEmptyCaches(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 3))
+	for i := range 300 {
+		members, counts := 3+r.IntN(6), make([]int, 16+r.IntN(64))
+		for s := range counts {
+			counts[s] = r.IntN(20)
+		}
+		crew := crewOf(names(members))
+		before := assign(crew, vacancies(len(counts), 1), counts, true)
+		gone := r.IntN(members)
+		crew.weights[gone] = 0
+		after := assign(crew, before, counts, false)
+		for s, m := range before.owners {
+			if m == gone {
+				require.Equal(t, before.standbys[0][s], after.owners[s], "case %d, slot %d", i, s)
+			}
+		}
+		require.NotContains(t, assign(crew, after, counts, true).owners, gone)
+	}
 }
