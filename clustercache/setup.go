@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/gc"
@@ -20,9 +21,10 @@ import (
 // options have none, and with the manager's own cluster as Options.DialPolicy's
 // hub, if it names none. The manager runs the cache, and serves HealthzCheck
 // and ReadyzCheck under the name fleetcache, or fleetcache-Name if Options.Name
-// is set. A manager that already runs accepts no more checks; the cache then
-// runs without them, and logs that. The errors are those of New and of the
-// manager.
+// is set; and, as fleetcache-sharding, the ReadyzCheck of Options.Sharding if it
+// has one, as that of clustercache/sharding has. A manager that already runs
+// accepts no more checks; the cache then runs without them, and logs that. The
+// errors are those of New and of the manager.
 //
 // With Options.LeaderOnly, the manager runs the cache only while it leads.
 //
@@ -57,9 +59,11 @@ func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 
 	// They fail only if the manager runs: it serves the checks that it was
 	// started with. A missing check is no reason not to run the cache.
-	healthz := mgr.AddHealthzCheck(name, cc.HealthzCheck())
-	readyz := mgr.AddReadyzCheck(name, cc.ReadyzCheck())
-	if err := errors.Join(healthz, readyz); err != nil {
+	errs := []error{mgr.AddHealthzCheck(name, cc.HealthzCheck()), mgr.AddReadyzCheck(name, cc.ReadyzCheck())}
+	if share, ok := o.Sharding.(interface{ ReadyzCheck() healthz.Checker }); ok {
+		errs = append(errs, mgr.AddReadyzCheck(name+"-sharding", share.ReadyzCheck()))
+	}
+	if err := errors.Join(errs...); err != nil {
 		cc.log.Info("The manager has no checks of this cluster cache", "cause", err.Error())
 	}
 

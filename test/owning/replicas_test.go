@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -50,6 +51,7 @@ type replica struct {
 	name     string
 	sharding *sharding.Sharding
 	cc       *clustercache.ClusterCache
+	ready    healthz.Checker // of the manager, about the sharding
 	stop     func()
 	net      network
 }
@@ -123,8 +125,11 @@ func (g *group) start(name string) *replica {
 	require.NoError(g.t, err)
 	o := fleettest.Silent(g.d)
 	o.Discover, o.Sharding, o.UserAgent, o.ResolveInterval = true, r.sharding, name, time.Minute
-	r.cc, err = clustercache.New(o)
+	o.GC.InUse = func(context.Context, clustercache.Owner) (bool, error) { return true, nil }
+	mgr := fleettest.NewManager()
+	r.cc, err = clustercache.SetupWithManager(mgr, o)
 	require.NoError(g.t, err)
+	r.ready = mgr.Readyz["fleetcache-sharding"]
 	run := g.provided(r)
 	if !g.provider {
 		mgr := fleettest.NewManager()
