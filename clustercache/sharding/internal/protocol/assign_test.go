@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 func names(n int) []string {
@@ -121,7 +123,7 @@ func requireMoved(t *testing.T, clusters int, counts, before, after []int, most 
 // difference that no heavy one fits into.
 func TestFewClustersAreSharedEvenly(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 2_000 {
+	for range repeat.Times(2_000) {
 		members, counts := names(3), make([]int, 24)
 		for _, s := range r.Perm(len(counts))[:6] {
 			counts[s] = 1
@@ -146,7 +148,7 @@ func TestFewClustersAreSharedEvenly(t *testing.T) {
 // are. Seats that are vacant stay so until they are filled.
 func TestAssignmentIsAFixedPoint(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for i := range 2_000 {
+	for i := range repeat.Times(2_000) {
 		slots, members := 1+r.IntN(300), 1+r.IntN(12)
 		crew, have, counts := crewOf(names(members)), vacancies(slots, r.IntN(3)), make([]int, slots)
 		for m := range members {
@@ -370,7 +372,7 @@ func TestSlotsOfKeysDoNotChange(t *testing.T) {
 // the one that has gone go to their standbys.
 func TestHazardSlotOfAMemberThatHasGoneGoesToEmptyCaches(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
-	for i := range 300 {
+	for i := range repeat.Times(300) {
 		members, counts := 3+r.IntN(6), make([]int, 16+r.IntN(64))
 		for s := range counts {
 			counts[s] = r.IntN(20)

@@ -72,7 +72,8 @@ func fingerprint(h uint64, v reflect.Value) uint64 {
 		if v.Type() == timeType { // without its location
 			return mix(mix(h^v.Field(0).Uint()) ^ uint64(v.Field(1).Int()))
 		}
-		for i := range v.NumField() {
+		fields := v.NumField()
+		for i := range fields { // v.Fields describes each besides, which takes longer than all else
 			h = fingerprint(h, v.Field(i))
 		}
 		return h

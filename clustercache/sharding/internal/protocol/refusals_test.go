@@ -23,8 +23,8 @@ const haltedFor = 20 * time.Second
 // TestHubTroubleHaltsNoGroup lets a hub refuse writes that it should carry out,
 // or has carried out, answer what has not happened, lose writes and answers, and
 // delay them, and what watches show, by up to ten seconds: those of one replica
-// or of all, of groups of one to five, in any overlap. No slot ever has two owners, and each has one again within haltedFor
-// after the end of the trouble.
+// or of all, of groups of one to five, in any overlap. No slot ever has two
+// owners, and each has one again within haltedFor after the end of the trouble.
 //
 //	go test ./clustercache/sharding/internal/protocol -run TestHubTrouble -seeds 10000
 func TestHubTroubleHaltsNoGroup(t *testing.T) {

@@ -188,7 +188,11 @@ func TestHazardRollingRestartFillsCachesOverAndOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRollout(t, 1, 256)
+			slots := 256
+			if testing.Short() {
+				slots = 128
+			}
+			r := newRollout(t, 1, slots)
 			c := r.measure(func() { restart(r) })
 			t.Logf("filled %.2f fleets; %d of %d gains were cold; held: %.2f to %.2f of the mean",
 				c.fills, c.cold, c.gains, c.least, c.most)

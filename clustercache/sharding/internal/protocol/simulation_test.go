@@ -87,23 +87,24 @@ func TestOraclesNoticeABrokenProtocol(t *testing.T) {
 	for _, test := range []struct {
 		rule  broken
 		want  string
+		seed  uint64 // the first one
 		often func(*simulation, *process)
 	}{
-		{takesWithoutDeletion, "is owned by", nil},
-		{readsTheClockLate, "is owned by", func(s *simulation, p *process) {
+		{takesWithoutDeletion, "is owned by", 9, nil},
+		{readsTheClockLate, "is owned by", 1, func(s *simulation, p *process) {
 			s.late(p, 9*time.Second, 20*time.Second)
 			s.w.after(s.w.upTo(20*time.Second), func() { s.cut(p, 40*time.Second) })
 		}},
-		{gainsByAnOldView, "is owned by", func(s *simulation, p *process) {
+		{gainsByAnOldView, "is owned by", 53, func(s *simulation, p *process) {
 			s.restore()
 			p.do(func() { p.replica.SetDraining(true) }) // others own its slots when it is to own them again
 			for _, q := range s.w.processes {
 				q.lag = 4 * time.Second
 			}
 		}},
-		{writesWithoutDeadline, "a write of", nil},
-		{refusalRevokes, "has no owner", nil},
-		{renewsTooOften, "writes at rest", nil},
+		{writesWithoutDeadline, "a write of", 1, nil},
+		{refusalRevokes, "has no owner", 15, nil},
+		{renewsTooOften, "writes at rest", 1, nil},
 	} {
 		t.Run(fmt.Sprint(test.rule), func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +118,7 @@ func TestOraclesNoticeABrokenProtocol(t *testing.T) {
 				}
 				return s.w.failures[i]
 			}
-			for seed := uint64(1); seed <= 100; seed++ {
+			for seed := test.seed; seed < test.seed+100; seed++ {
 				if f := failure(seed, test.rule); f != "" {
 					t.Logf("seed %d: %s", seed, f)
 					require.Empty(t, failure(seed, sound))
