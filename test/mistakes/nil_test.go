@@ -156,7 +156,7 @@ var functions = map[string]struct {
 	"inventory.Profiles":       {inventory.Profiles, refuses},
 	"inventory.Secrets":        {inventory.Secrets, refuses},
 
-	"settable.New": {settable.New, accepts},
+	"settable.New":     {settable.New, accepts},
 	"sharding.New":     {sharding.New, refuses},
 	"sharding.Predict": {sharding.Predict, refuses},
 
