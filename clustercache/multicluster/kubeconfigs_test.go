@@ -197,18 +197,19 @@ func TestADeletedSecretEndsItsClusterAfterTheGraces(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				secret := kubeconfigSecret("east", nil)
 				hub := fake.NewClientBuilder().WithObjects(secret.DeepCopy()).Build()
-				var f *fleet
+				d := newDirectory()
 				access, err := resolver.Secrets(hub, resolver.SecretOptions{
 					HubOptions: resolver.HubOptions{Namespace: "default", Grace: tc.hub},
 					ID:         func(s *corev1.Secret) (resolver.Cluster, bool) { return key(s.Name), true },
 					Decode: func(c resolver.Cluster, _ *corev1.Secret) (resolver.Access, error) {
-						return f.d.Resolve(context.Background(), c)
+						return d.Resolve(context.Background(), c)
 					},
 				})
 				require.NoError(t, err)
-				f = newFleet(t, multicluster.Options{}, func(o *clustercache.Options) {
+				f := newFleet(t, multicluster.Options{}, func(o *clustercache.Options) {
 					o.Resolver, o.Grace = access, tc.cache
 				})
+				f.d = d
 				f.add("east")
 				p := newProvider(f, multicluster.ProviderOptions{})
 				to, made := calls()

@@ -50,7 +50,6 @@ var uses = map[string]string{
 	"clustercache/internal/watchset.Explain":     asksAnew,
 	"clustercache/internal/watchset.disproves":   ownCache,
 	"clustercache/internal/watchset.has":         ownCache,
-	"clustercache/internal/watchset.shown":       ownCache,
 	"clustercache/internal/writes.missingIn":     ownCache,
 	"clustercache/remote.edit":                   seenAfter,
 	"clustercache/remote.saysAbsent":             itself,
