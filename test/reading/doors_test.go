@@ -308,6 +308,8 @@ var elsewhere = map[string]string{
 
 	"informerpool.Key.LabelSelector": isText,
 	"informerpool.Key.FieldSelector": isText,
+	"sharding.Options.Selector":      "a mark of the group that is compared, and selects nothing",
+	"sharding.GroupError.Selector":   "the mark of the other group",
 	"watchset.Entry.LabelSelector":   isText,
 	"watchset.Entry.FieldSelector":   isText,
 	"informerpool.Query.Labels":      "the selector itself matches cached objects; its text is not used",
