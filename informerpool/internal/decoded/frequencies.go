@@ -11,7 +11,7 @@ import (
 
 const (
 	// counters is the number of counters, in bytes. More objects than that are
-	// told apart badly, which costs hits, and nothing else.
+	// mixed up, which costs hits, and nothing else.
 	counters = 1 << 16
 	maxCount = 15
 	// period is how often each cached object is read on average until all

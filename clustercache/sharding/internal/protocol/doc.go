@@ -108,7 +108,7 @@
 // one, gets the seats that are vacant, and no other replica fills any cache for
 // it.
 //
-// Weights and drains change plans alone: whoever plans need not know of them,
+// Weights and drains change plans alone: a planner need not know of them,
 // and those that follow a plan must not look at them. So replicas of versions
 // that do not know of them are safe in one group with those that do.
 //
