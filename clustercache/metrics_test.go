@@ -26,6 +26,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/sharding"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // perCluster is the maximum number of series for one cluster.
@@ -234,7 +235,7 @@ fleetcache_clusters{cache="default",phase="Refused"} 0
 // clusters that are all connected, watched and have credentials that expire.
 func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const clusters = 1000
+		clusters := repeat.Times(1000)
 		registry := prometheus.NewPedanticRegistry()
 		api := fleettest.NewAPI(t, "uid-a")
 		api.Put("one", "1", nil)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 func TestNamesReadAsUsual(t *testing.T) {
@@ -46,10 +47,8 @@ func TestNamesNeverCollide(t *testing.T) {
 				}
 			}
 		}
-		if len(parts) > 600 {
-			parts = parts[:600]
-		}
 	}
+	parts = parts[:min(repeat.Times(600), len(parts))]
 	seen := map[string]types.NamespacedName{}
 	for _, namespace := range parts {
 		for _, name := range parts {

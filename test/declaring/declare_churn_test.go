@@ -24,6 +24,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -196,7 +197,7 @@ func TestDeclareAndDropLeavesNothing(t *testing.T) {
 		}
 		c.cc = fleettest.Start(t, churnOptions(d, c.registry))
 		synctest.Wait()
-		c.run(t, *churnRounds)
+		c.run(t, repeat.Times(*churnRounds))
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // TestIndexFindsWhatAVisitOfAllWantsFinds, whatever was wanted, found its
@@ -36,7 +38,7 @@ func TestIndexFindsWhatAVisitOfAllWantsFinds(t *testing.T) {
 		s.connected.Store(true)
 		random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // a test that can be repeated
 		held := map[*Want]int{}
-		for step := range 600 {
+		for step := range repeat.Times(600) {
 			if of := selections[random.IntN(len(selections))]; random.IntN(2) == 0 {
 				held[s.Acquire(of)]++
 			} else if w := s.Find(of); w != nil {
