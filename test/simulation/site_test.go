@@ -53,6 +53,7 @@ type backend struct {
 	api    *fakeapi.Server
 	aside  *fakeapi.Server // of the aggregated API; nil without one
 	plural string          // of the widgets: a kind has one definition at a time
+	left   time.Time       // when another cluster took its place at the address; zero if none has
 }
 
 // define serves the widgets from now on, in these versions, or in all.
@@ -132,9 +133,20 @@ func (s *site) current() *backend {
 
 func (s *site) api() *fakeapi.Server { return s.current().api }
 
+// former returns the clusters whose place at the address another one took, so
+// lately that it may not have been noticed.
+func (s *site) former() []*backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.backends), func(b *backend) bool {
+		return b == s.now || time.Since(b.left) > proofAge
+	})
+}
+
 // become puts another server behind the address.
 func (s *site) become(b *backend) {
 	s.mu.Lock()
+	s.now.left = time.Now()
 	s.now = b
 	s.mu.Unlock()
 	s.w.observe()

@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -153,7 +157,11 @@ func (s selection) matches(x state) bool {
 // false if the server does not serve the kind in this version, in which case
 // the objects may exist nevertheless.
 func (s *site) truth(sel selection) (objects map[string]state, served bool) {
-	stored, served := s.current().objects(sel.kind.gvk)
+	return s.current().truth(sel)
+}
+
+func (b *backend) truth(sel selection) (objects map[string]state, served bool) {
+	stored, served := b.objects(sel.kind.gvk)
 	objects = map[string]state{}
 	for _, u := range stored {
 		if x := stateOf(u); sel.matches(x) && !isForeign(sel.kind, x) {
@@ -227,6 +235,24 @@ func (c *chronicle) note(s *site, k *kind) {
 		}
 	}
 	c.present[k] = now
+	c.aside(s, k)
+}
+
+// aside records the states that came to be in a cluster after another one took
+// its place. Watches that were kept show them until the switch is noticed, and
+// then all the objects as deleted.
+func (c *chronicle) aside(s *site, k *kind) {
+	for _, b := range s.former() {
+		truth, _ := b.truth(selection{kind: k})
+		for _, x := range truth {
+			if _, known := c.lives[k][x]; known {
+				continue
+			}
+			c.lives[k][x] = life{c.moment, c.moment}
+			c.owners[x.uid] = b.name
+			c.vanish(k, x.uid)
+		}
+	}
 }
 
 // vanish records that an object was found deleted at this moment.
@@ -289,4 +315,30 @@ func (w *world) excuse(s *site) {
 			c.vanish(k, uid)
 		}
 	}
+}
+
+// TestKeptWatchesShowTheFormerCluster: a proxy that switches to another cluster
+// keeps the watches of the former one. What changes there is true, until the
+// switch is noticed.
+func TestKeptWatchesShowTheFormerCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of, err := plan(1, "switched")
+		require.NoError(t, err)
+		w := newWorld(t, 1, of)
+		s := w.add("one")
+		w.run()
+		sub := w.follow(s, selection{kind: configMaps})
+		require.True(t, w.await(time.Minute, "first sync"))
+		former, next := s.current(), s.addBackend()
+		w.fill(next)
+		s.become(next)
+		s.switched = time.Now()
+		w.must(former.store(configMaps.object("a", "late", "gold", w.value(former))))
+		w.observe()
+		w.pause(time.Second)
+		require.Contains(t, sub.folded(), "a/late")
+		w.await(3*time.Minute, "after the switch")
+		w.finish()
+		require.False(t, w.failed(), w.report())
+	})
 }
