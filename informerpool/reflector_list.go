@@ -39,7 +39,7 @@ func (r *reflector) relist(ctx context.Context) (s *stream, err error) {
 		return nil, r.asListError(ctx, err)
 	}
 	var noStream error
-	if !r.server.paged() {
+	if !r.server.paged() && !r.session.deaf {
 		s, err := r.listStreamed(ctx)
 		if err == nil {
 			r.listed(began)
