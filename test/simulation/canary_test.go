@@ -205,7 +205,9 @@ func hostile(w *world, s *site) func() {
 // hostileFamilies are the faults of malicious servers.
 func hostileFamilies() []*family {
 	return []*family{
-		{name: "hostile", hold: silence, bound: 2 * time.Minute, strike: hostile,
+		// It may refuse everything, the identity query included, as too many
+		// requests: audits find that watches show another cluster.
+		{name: "hostile", hold: silence, delays: busyAudits, bound: 2 * time.Minute, strike: hostile,
 			during: func(w *world, _ *site) { w.expose() }},
 	}
 }
