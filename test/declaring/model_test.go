@@ -429,6 +429,9 @@ func (m *wayBack) settle() {
 	}
 }
 
+// quietLocked reports whether no owner is being reconciled, and none is due.
+func (m *wayBack) quietLocked() bool { return !m.running && m.queue.Len() == 0 }
+
 // compare compares what an owner has read with what is read now. It reports
 // false if an owner is called meanwhile, which may be this one. What the server
 // answers because the cache may not is not compared, but why it may not: no
@@ -441,13 +444,17 @@ func (m *wayBack) compare(owner clustercache.Owner) bool {
 	if m.objects[owner.Name] == absent {
 		spec = nil
 	}
+	quiet := m.quietLocked()
 	m.mu.Unlock()
+	if !quiet { // a run that has begun records what it reads only at its end
+		return false
+	}
 
 	now, _ := m.read(owner, spec)
 	watches := m.watches(owner)
 	synctest.Wait()
 	m.mu.Lock()
-	quiet := m.runs == runs && !m.running && m.queue.Len() == 0
+	quiet = m.runs == runs && m.quietLocked()
 	m.mu.Unlock()
 	if !quiet {
 		return false
