@@ -9,17 +9,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -90,11 +100,17 @@ func TestDeploymentGrantsWhatAReplicaNeeds(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("hub", "berlin"),
 		testenv.WithCRDs(testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)))
 	hub, remote := clusters[0], clusters[1]
-	kinds := map[string]bool{}
+	set, budget := &appsv1.StatefulSet{}, &policyv1.PodDisruptionBudget{}
 	for _, o := range append(apply(t, hub, "hub.yaml"), apply(t, remote, "remote.yaml")...) {
-		kinds[o.GetKind()] = true
+		convert := runtime.DefaultUnstructuredConverter.FromUnstructured
+		switch o.GetKind() {
+		case "StatefulSet":
+			require.NoError(t, convert(o.Object, set))
+		case "PodDisruptionBudget":
+			require.NoError(t, convert(o.Object, budget))
+		}
 	}
-	require.Subset(t, kinds, map[string]bool{"StatefulSet": true, "PodDisruptionBudget": true, "Role": true})
+	checkUpdates(t, set, budget)
 	inHub, err := hub.AddServiceAccount(t.Context(), hubNamespace, "stamper")
 	require.NoError(t, err)
 	inRemote, err := remote.AddServiceAccount(t.Context(), "fleetcache", "stamper")
@@ -116,7 +132,57 @@ func TestDeploymentGrantsWhatAReplicaNeeds(t *testing.T) {
 	}
 	checkRemoteRights(t, inRemote.Config())
 
-	stampAsDeployed(t, hub, inHub, remote, inRemote)
+	stampAsDeployed(t, set, hub, inHub, remote, inRemote)
+}
+
+// checkUpdates requires that a rolling update, and a drain of nodes, go on once
+// the last replica is ready, and that the budget counts the Pods of the set.
+func checkUpdates(t *testing.T, set *appsv1.StatefulSet, budget *policyv1.PodDisruptionBudget) {
+	t.Helper()
+	require.Equal(t, appsv1.RollingUpdateStatefulSetStrategyType, set.Spec.UpdateStrategy.Type)
+	require.Positive(t, set.Spec.MinReadySeconds)
+	require.EqualValues(t, 1, set.Spec.Template.Spec.Containers[0].ReadinessProbe.FailureThreshold)
+	require.Equal(t, intstr.FromInt32(1), *budget.Spec.MaxUnavailable)
+	require.Nil(t, budget.Spec.UnhealthyPodEvictionPolicy)
+	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+	require.NoError(t, err)
+	require.True(t, selector.Matches(labels.Set(set.Spec.Template.Labels)))
+}
+
+// probe returns the answer to a probe of a Pod, whose port is at address.
+func probe(t *testing.T, p *corev1.Probe, address string) (status int, body string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+p.HTTPGet.Path+"?verbose", nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil { // it does not listen yet
+		return 0, err.Error()
+	}
+	defer func() { require.NoError(t, response.Body.Close()) }()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(text)
+}
+
+// serving returns the arguments of a container with an address of this machine
+// in place of its port for probes, and that address.
+func serving(t *testing.T, c corev1.Container) (args []string, address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address = listener.Addr().String()
+	require.NoError(t, listener.Close())
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+		require.Equal(t, c.Ports[0].Name, p.HTTPGet.Port.StrVal)
+	}
+	port := fmt.Sprintf("-probes=:%d", c.Ports[0].ContainerPort)
+	require.Contains(t, c.Args, port)
+	for _, arg := range c.Args {
+		args = append(args, strings.Replace(arg, port, "-probes="+address, 1))
+	}
+	return args, address
 }
 
 func eventually(t *testing.T, condition func() bool, what any) {
@@ -142,9 +208,10 @@ func checkRemoteRights(t *testing.T, config *rest.Config) {
 	}
 }
 
-// stampAsDeployed runs a replica until it has stamped a widget, and has it end.
+// stampAsDeployed runs a replica until it has stamped a widget and is ready, and
+// has it end.
 func stampAsDeployed(
-	t *testing.T, hub *testenv.Cluster, inHub *testenv.ServiceAccount, remote *testenv.Cluster,
+	t *testing.T, set *appsv1.StatefulSet, hub *testenv.Cluster, inHub *testenv.ServiceAccount, remote *testenv.Cluster,
 	inRemote *testenv.ServiceAccount,
 ) {
 	t.Helper()
@@ -156,12 +223,23 @@ func stampAsDeployed(
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(path, inHub.Kubeconfig(), 0o600))
 	t.Setenv(asProgram, "1")
-	p, err := startProcess(identity{"stamper-0", hubNamespace}, path, func(report) {})
+	container := set.Spec.Template.Spec.Containers[0]
+	args, address := serving(t, container)
+	p, err := startProcess(identity{"stamper-0", hubNamespace}, path, func(report) {}, args...)
 	require.NoError(t, err)
 	defer p.kill()
 
 	w := &world{Fleet: fleet.Of(hub, remote)}
 	eventually(t, func() bool { return stampedBy(ctx, w, "stamper-0") == nil }, "stamped")
+	var body string
+	eventually(t, func() bool {
+		var status int
+		status, body = probe(t, container.ReadinessProbe, address)
+		return status == http.StatusOK
+	}, "ready")
+	require.Contains(t, body, "[+]fleetcache-sharding ok")
+	status, body := probe(t, container.LivenessProbe, address)
+	require.Equal(t, http.StatusOK, status, body)
 	require.NoError(t, p.signal(syscall.SIGTERM))
 	require.NoError(t, p.wait())
 

@@ -43,6 +43,7 @@ const away = 40 * time.Second
 type settings struct {
 	replica bool
 	reads   time.Duration
+	probes  string
 	away    time.Duration
 }
 
@@ -56,6 +57,8 @@ func program() story.Program {
 			flags.BoolVar(&s.replica, "replica", false, "be one replica, and print what happens to it as JSON")
 			flags.DurationVar(&s.reads, "reads", 0,
 				"with -replica: also print what the caches contain, at this `interval`")
+			flags.StringVar(&s.probes, "probes", "",
+				"with -replica: serve /healthz and /readyz at this `address` (default: not at all)")
 			flags.DurationVar(&s.away, "away", away, "how long the hub is away, at least 30s")
 		},
 		Check: func() error {

@@ -28,16 +28,16 @@ type process struct {
 	err  error         // its result; valid once done is closed
 }
 
-// startProcess starts this program as a replica. Its reports are passed to
-// hear, in their order; wait waits until the last of them.
-func startProcess(id identity, kubeconfig string, hear func(report)) (*process, error) {
+// startProcess starts this program as a replica, with more arguments. Its
+// reports are passed to hear, in their order; wait waits until the last of them.
+func startProcess(id identity, kubeconfig string, hear func(report), more ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	p := &process{
 		name: id.name,
-		cmd:  exec.Command(self, "-replica", "-reads", "500ms"),
+		cmd:  exec.Command(self, append([]string{"-replica", "-reads", "500ms"}, more...)...),
 		done: make(chan struct{}),
 	}
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "POD_NAME="+id.name, "POD_NAMESPACE="+id.namespace)

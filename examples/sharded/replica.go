@@ -141,8 +141,9 @@ func beReplica(ctx context.Context, s settings, out *story.Printer, log logr.Log
 		return err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Logger:  log,
-		Metrics: metricsserver.Options{BindAddress: "0"}, // several replicas share a machine here
+		Logger:                 log,
+		Metrics:                metricsserver.Options{BindAddress: "0"}, // several replicas share a machine here
+		HealthProbeBindAddress: s.probes,
 	})
 	if err != nil {
 		return err
