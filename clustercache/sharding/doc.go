@@ -92,7 +92,8 @@
 // [Options].Weight is a replica's share, and Options.ClusterWeight says how much
 // a cluster counts. [Sharding.SetDraining], or an annotation of its Lease,
 // empties a replica without ending it, and [Predict] says what a change would
-// move.
+// move. [Owners] says which replica has what, since when, and why a slot has no
+// owner.
 //
 // Which replicas may own a cluster cannot depend on its labels within a group:
 // labels change, replicas see that at different moments, and two of them would

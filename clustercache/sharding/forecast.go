@@ -106,14 +106,7 @@ func newPrediction(leases []coordinationv1.Lease, change Change) (*prediction, e
 			members = append(members, l)
 		}
 	}
-	slices.SortFunc(members, func(a, b protocol.Lease) int { // the eldest, which plans, is the last
-		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name))
-	})
-	for _, m := range members {
-		if m.Plan.Fits(p.slots) {
-			p.before = m.Plan
-		}
-	}
+	p.before = planOf(members, p.slots)
 	if len(p.before.Members) == 0 {
 		return nil, &OptionError{Field: "leases", Err: errors.New("no Lease of the group has a plan")}
 	}
@@ -138,6 +131,20 @@ func newPrediction(leases []coordinationv1.Lease, change Change) (*prediction, e
 		}
 	}
 	return p, nil
+}
+
+// planOf returns the plan of the eldest member that has one, which members
+// follow. It sorts the members.
+func planOf(members []protocol.Lease, slots int) (plan protocol.Plan) {
+	slices.SortFunc(members, func(a, b protocol.Lease) int { // the eldest, which plans, is the last
+		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name))
+	})
+	for _, m := range members {
+		if m.Plan.Fits(slots) {
+			plan = m.Plan
+		}
+	}
+	return plan
 }
 
 // choose determines the replicas after the change.

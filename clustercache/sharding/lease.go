@@ -70,6 +70,7 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 		out.Selector = l.Annotations[selectorAnnotation]
 	case protocol.Member:
 		out.Identity = value(l.Spec.HolderIdentity)
+		out.Renewed = value(l.Spec.RenewTime).Time
 		out.TTL = time.Duration(value(l.Spec.LeaseDurationSeconds)) * time.Second
 		out.Renewal, _ = strconv.ParseInt(l.Annotations[renewalAnnotation], 10, 64) // 0: none
 		out.Leaving = l.Annotations[leavingAnnotation] != ""
@@ -82,6 +83,7 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 	case protocol.Slot:
 		out.Holder = value(l.Spec.HolderIdentity)
 		out.Token = int64(value(l.Spec.LeaseTransitions))
+		out.Since = value(l.Spec.AcquireTime).Time
 		out.Slot, err = strconv.Atoi(l.Annotations[slotAnnotation])
 	}
 	return out, known && err == nil
@@ -178,11 +180,10 @@ func (s *Sharding) slotLease(a protocol.Action, now time.Time) *coordinationv1.L
 	l.UID, l.ResourceVersion = types.UID(a.UID), a.Revision
 	l.Annotations[slotAnnotation] = strconv.Itoa(a.Slot)
 	l.Spec.LeaseTransitions = new(int32(a.Token))
-	if a.Kind == protocol.Release {
-		return l
+	l.Spec.AcquireTime = &metav1.MicroTime{Time: now} // of a release: since when nothing holds it
+	if a.Kind == protocol.Take {
+		l.Spec.HolderIdentity = &a.Holder
 	}
-	l.Spec.HolderIdentity = &a.Holder
-	l.Spec.AcquireTime = &metav1.MicroTime{Time: now}
 	return l
 }
 

@@ -87,6 +87,7 @@ func (s *Sharding) Close(ctx context.Context) error {
 
 // loop is the only user of the replica.
 func (s *Sharding) loop(ctx, run context.Context) error {
+	close(s.joining)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	asked, closing := ctx.Done(), s.closing

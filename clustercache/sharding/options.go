@@ -171,7 +171,9 @@ func setDefault[T comparable](field *T, value T) {
 
 // ownFor is how long after sending a renewal the replica owns its slots. Clocks
 // may differ in rate by the rest of LeaseDuration.
-func (o *Options) ownFor() time.Duration { return o.LeaseDuration * 2 / 3 }
+func (o *Options) ownFor() time.Duration { return ownFor(o.LeaseDuration) }
+
+func ownFor(leaseDuration time.Duration) time.Duration { return leaseDuration * 2 / 3 }
 
 // returnTime is how long seats of a standby that has gone stay vacant, so that
 // the replica that comes next fills its caches, and not all the others theirs:

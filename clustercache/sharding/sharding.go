@@ -58,6 +58,7 @@ type Sharding struct {
 	share    atomic.Pointer[protocol.Share]
 
 	closing chan struct{} // closed by Close
+	joining chan struct{} // closed once the inbox is received from
 	ended   chan struct{} // closed when nothing is received from inbox any more
 	done    chan struct{} // closed when Start returns
 
@@ -122,6 +123,7 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 		permits: make(chan struct{}, writers),
 		found:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
+		joining: make(chan struct{}),
 		ended:   make(chan struct{}),
 		done:    make(chan struct{}),
 	}

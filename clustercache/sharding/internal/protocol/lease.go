@@ -36,6 +36,8 @@ type Lease struct {
 	// Identity is the stable name of the replica, such as that of its Pod
 	// (Member).
 	Identity string
+	// Renewed is when it was renewed, by the clock of its replica (Member).
+	Renewed time.Time
 	// TTL is how long the Lease has to be seen unchanged before its member is
 	// taken for dead (Member).
 	TTL time.Duration
@@ -62,6 +64,10 @@ type Lease struct {
 	Holder string
 	// Token counts the owners of the slot (Slot).
 	Token int64
+	// Since is when the Holder took the slot, or the last one released it, by
+	// the clock of that replica. It is zero if that replica did not say when it
+	// released it (Slot).
+	Since time.Time
 }
 
 // Set is a set of slots, a bit for each.

@@ -223,3 +223,19 @@ func (r *Replica) target(a Action) *held {
 	}
 	return nil
 }
+
+// Leases returns the members and the slots of the view. Members were renewed
+// when the view showed it, by this replica's clock.
+func (r *Replica) Leases() (members, slots []Lease) {
+	for _, m := range r.members {
+		l := m.Lease
+		l.Renewed = m.seen
+		members = append(members, l)
+	}
+	for n := range r.slots {
+		l := r.slots[n].Lease
+		l.Slot = n
+		slots = append(slots, l)
+	}
+	return members, slots
+}
