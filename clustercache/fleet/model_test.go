@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // fault is what is wrong with a cluster.
@@ -47,7 +48,7 @@ type modeled struct {
 // TestEachClusterOfARandomFleetIsYieldedOnce reads fleets in random states with
 // random options. What is yielded is compared with what was stored.
 func TestEachClusterOfARandomFleetIsYieldedOnce(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(repeat.Times(30)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's

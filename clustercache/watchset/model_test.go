@@ -26,10 +26,11 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 var (
-	modelSeeds = flag.Int("seeds", 24, "how many seeds the model test runs")
+	modelSeeds = flag.Int("seeds", 24, "how many seeds the model test runs, and a fifth of them with -short")
 	modelFirst = flag.Uint64("seed", 1, "the first seed of the model test")
 )
 
@@ -37,7 +38,8 @@ var (
 // clusters disconnect and the handler fails and dawdles. Whenever all is quiet,
 // what the handler has accepted of each entry is what the servers have.
 func TestModel(t *testing.T) {
-	for seed := *modelFirst; seed < *modelFirst+uint64(*modelSeeds); seed++ { //nolint:gosec // a small number
+	seeds := uint64(repeat.Times(*modelSeeds)) //nolint:gosec // a small number
+	for seed := *modelFirst; seed < *modelFirst+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { runModel(t, rand.New(rand.NewPCG(seed, 0))) })
 		})
