@@ -38,25 +38,27 @@ func (q *Timers) Set(t *Timer, at time.Time) {
 	} else {
 		q.due.Set(t, at)
 	}
-	first := q.due.First() == t
-	q.mu.Unlock()
-
-	if first {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
-	}
+	q.unlock(q.due.First() == t)
 }
 
 // SetSooner is like Set, but does nothing if t already fires sooner.
 func (q *Timers) SetSooner(t *Timer, at time.Time) {
 	q.mu.Lock()
-	later := !t.Listed() || at.Before(t.At())
-	q.mu.Unlock()
+	sooner := !t.Listed() || at.Before(t.At())
+	if sooner {
+		q.due.Set(t, at)
+	}
+	q.unlock(sooner && q.due.First() == t)
+}
 
-	if later {
-		q.Set(t, at)
+// unlock unlocks, and makes Run look again if the first timer was set.
+func (q *Timers) unlock(first bool) {
+	q.mu.Unlock()
+	if first {
+		select {
+		case q.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
