@@ -6,6 +6,8 @@ package informerpool
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -19,6 +21,10 @@ import (
 // mention what was deleted before it either, so unless it shows every cached
 // object, a list is due behind it: at the first frame that is no object of it,
 // or after a silence.
+//
+// No object of a beginning is a position, if the stream had none: changes from
+// before the stream may be newer than each of them, and a stream from there
+// would show those once more.
 type cursor struct {
 	resume   string // the resourceVersion to continue at; if empty, list
 	reach    string // the newest resourceVersion the store has seen in this history
@@ -32,10 +38,13 @@ type cursor struct {
 type opening struct {
 	from     string // the version that the stream was requested from
 	over     bool   // it has shown something else
+	placed   bool   // it has shown a later version since, which is a position
 	existing bool   // it begins with the objects that exist
 	repeated bool   // it has shown that it does, although it was requested from a version
 	odd      bool   // it has shown a state that the cache should have had
 	objects  int    // how many it has shown
+
+	ended map[types.UID]string // last versions of cached objects that the list behind it lacks
 }
 
 // relist makes the next attempt list.
@@ -86,6 +95,26 @@ func (o *opening) lacks(cached int) bool {
 	return o.existing && !o.versionless() && (o.odd || o.objects != cached)
 }
 
+// gone records that the list behind the beginning lacks a cached object.
+func (o *opening) gone(last *Object) {
+	if o.ended == nil {
+		o.ended = map[types.UID]string{}
+	}
+	if uid := last.GetUID(); uid != "" {
+		o.ended[uid] = last.GetResourceVersion()
+	}
+}
+
+// past reports whether an object that the cache lacks is shown in a state from
+// before its end, which the list behind the beginning has shown. back reports
+// that it may have come back, as what is selected again does: then it has,
+// unless the state is one of before.
+func (o *opening) past(shown *Object, back bool) bool {
+	last, ended := o.ended[shown.GetUID()]
+	version := shown.GetResourceVersion()
+	return ended && (!back || version == last || ordering.Behind(version, last))
+}
+
 // behind reports whether a version is before the one that the stream has
 // reached.
 func (c *cursor) behind(rv string) bool { return ordering.Behind(rv, c.resume) }
@@ -103,18 +132,20 @@ func (c *cursor) advance(rv string) (further bool) {
 	rv = ordering.Further(c.resume, rv)
 	further = rv != c.resume
 	c.resume, c.reach = rv, ordering.Further(c.reach, rv)
+	c.opening.placed = c.opening.placed || further && c.opening.over
 
 	return further
 }
 
-// end requests a list after a stream that ended within the objects that exist,
-// unless it has shown all of the cached ones: their versions do not show how
-// far it came. It reports whether it was requested from a version.
+// end requests a list after a stream that has shown no position, or that ended
+// within the objects that exist, unless it has shown all of the cached ones:
+// their versions do not show how far it came. It reports whether it lacked
+// some.
 func (c *cursor) end(cached int) (lacked bool) {
 	o := c.opening
 	c.opening = opening{over: true}
 	lacked = !o.over && o.lacks(cached)
-	if lacked || o.unordered() && o.versionless() {
+	if lacked || o.existing && o.versionless() && !o.placed {
 		c.resume = ""
 	}
 	return lacked

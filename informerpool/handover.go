@@ -157,8 +157,8 @@ func (h *handOver) placeLocked(l *Lease, by *informer) {
 }
 
 // reachesLocked reports whether the informer has shown all that a rider's has
-// shown. Only versions of one history can be compared. The lock of the rider's
-// informer is held.
+// shown. Only versions of one history can be compared, and one that has shown
+// none may be behind. The lock of the rider's informer is held.
 func (i *informer) reachesLocked(from *place) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
@@ -173,7 +173,8 @@ func (i *informer) reachesLocked(from *place) bool {
 		return true // the newer list is right
 	case i.mu.history != other.mu.history:
 		return i.mu.history > other.mu.history
-	case ordering.Behind(i.mu.rv, other.shownAtLocked()):
+	case ordering.Behind(i.mu.rv, other.shownAtLocked()),
+		ordering.Versionless(i.mu.rv) && ordering.Ordered(other.shownAtLocked()):
 		return false
 	case i.mu.refused.Len() == 0 && i.mu.refused.All() == nil:
 		return true

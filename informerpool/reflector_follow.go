@@ -57,7 +57,7 @@ func (r *reflector) applyNext(ctx context.Context, s *stream) error {
 	if o == nil || err != nil {
 		return err
 	}
-	if apply, err := r.place(frame.Type == wire.Deleted, o); err != nil || !apply {
+	if apply, err := r.place(frame.Type, o); err != nil || !apply {
 		return err // before it does harm
 	}
 	r.informer.signs.event.Store(r.informer.signs.proof.Load())
@@ -114,10 +114,14 @@ func (r *reflector) opened(ctx context.Context, s *stream) error {
 
 // place checks an object of a stream against the version that the stream has
 // reached. It reports whether the object is to be applied.
-func (r *reflector) place(deleted bool, o *Object) (apply bool, err error) {
+func (r *reflector) place(frame string, o *Object) (apply bool, err error) {
 	version := o.GetResourceVersion()
 	cached := r.informer.mu.store.Of(o)
+	deleted := frame == wire.Deleted
+	selects := r.informer.key.LabelSelector+r.informer.key.FieldSelector != ""
 	switch at := &r.at.opening; {
+	case !deleted && cached == nil && at.past(o, selects && frame == wire.Added):
+		return false, nil
 	case r.at.repeats(o, cached):
 		at.repeated, at.existing, r.server.repeats = true, true, true
 		lacked := cached == nil && ordering.Reaches(at.from, version)

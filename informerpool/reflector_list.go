@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -97,17 +98,19 @@ func (r *reflector) completed(ctx context.Context, s *stream) (*stream, error) {
 // listBehind lists once more, after the beginning of a watch without a version,
 // or of one whose server ignored it. Such a watch begins with the objects that
 // exist at that moment, and so does not mention an object that was deleted
-// between the earlier list and its beginning. The stream is read after the second list: it has every change
-// since it began, and therefore the latest state of each object that it names.
-// An object that it does not name did not exist when the watch began, and was
-// not created later: the list lacks it, and it is deleted.
+// between the earlier list and its beginning. The stream is read after the
+// second list: it has every change since it began, and therefore the latest
+// state of each object that it names. An object that it does not name did not
+// exist when the watch began, and was not created later: the list lacks it, and
+// it is deleted. If the stream names one that the list has removed, its states
+// are from before that, and are not applied.
 func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 	release, err := r.informer.pool.permits.Take(ctx) // it has its turn in the cluster
 	if err != nil {
 		return err
 	}
 	defer release()
-	from := r.at.resume
+	from, cached := r.at.resume, slices.Collect(r.informer.mu.store.All())
 	s.timer.Stop() // nothing reads what arrives meanwhile
 	if err := r.listPaged(ctx); err != nil {
 		return err
@@ -116,6 +119,11 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 		return fmt.Errorf("%s: %w", r.informer.key, errBegunBefore)
 	}
 	r.at.resume = from // changes from before the list are still to come
+	for _, o := range cached {
+		if r.informer.mu.store.Of(o) == nil {
+			r.at.opening.gone(o)
+		}
+	}
 	if ordering.Versionless(from) {
 		r.at.reach, r.server.undated = from, true
 	}

@@ -162,6 +162,58 @@ func TestHazardBeginningThatNothingFollows(t *testing.T) {
 	}
 }
 
+// slowWatches is a source of which the frames of watches arrive one after the
+// other.
+type slowWatches struct{ informerpool.Source }
+
+// Watch implements informerpool.Source.
+func (s slowWatches) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	body, err := s.Source.Watch(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return slowly{body}, nil
+}
+
+// slowly is a stream of which a part arrives each millisecond.
+type slowly struct{ io.ReadCloser }
+
+// Read implements io.Reader.
+func (s slowly) Read(p []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return s.ReadCloser.Read(p[:min(len(p), 64)])
+}
+
+// TestHazardObjectEndsBehindTheBeginningOfARepeatingWatch: the list behind the
+// beginning has removed an object of which changes from before are still to
+// come.
+func TestHazardObjectEndsBehindTheBeginningOfARepeatingWatch(t *testing.T) {
+	slow := func(s *pooltest.Server) informerpool.Source { return slowWatches{&repeatingServer{s}} }
+	withOddity(t, slow, func(t *testing.T, o *oddity) {
+		o.FailWith(pooltest.ErrUnreachable)
+		o.Cut(io.ErrUnexpectedEOF)
+		o.Delete("ns", "a")
+		o.Heal()
+		pooltest.After(5 * time.Second) // the watch has begun without it
+		o.events.Take()
+		o.Set(func(s *pooltest.Server) {
+			s.Fail = func(verb string) error {
+				if verb == "list" {
+					o.Heal()
+					o.Put("ns", "b", 2)
+					o.Delete("ns", "b")
+				}
+				return nil
+			}
+		})
+		o.Put("ns", "c", 2)
+		pooltest.After(time.Minute)
+		require.ElementsMatch(t, []string{"Updated ns/c@108", "Deleted ns/a@105", "Deleted ns/b@102"}, o.events.Take())
+		require.Equal(t, o.State(nil), pooltest.Contents(t, o.lease))
+		require.Zero(t, o.rollbacks)
+	})
+}
+
 // TestServerThatRepeatsNoLongerIsListedOnce: a watch that shows nothing is taken
 // for the beginning of an empty resource. The list shows that it is none.
 func TestServerThatRepeatsNoLongerIsListedOnce(t *testing.T) {
