@@ -42,12 +42,17 @@ func (s *Set) Observe() {
 // may end. It reports whether it has ended, or has returned, since it last
 // looked.
 func (s *Set) observeTrust(w *Want) (flipped bool) {
+	w.trust.Lock() // what a look found must not replace what a later one has found
+	defer w.trust.Unlock()
+
 	ends := w.lease.TrustEnds(s.config.StaleAfter)
 	expired := !ends.IsZero() && time.Now().After(ends)
 	if !ends.IsZero() && !expired {
 		s.config.Timers.SetSooner(s.trust, ends.Add(time.Millisecond))
 	}
-	return w.expired.Swap(expired) != expired
+	flipped = w.trust.expired != expired
+	w.trust.expired = expired
+	return flipped
 }
 
 // Find returns the want of a selection, or nil.

@@ -6,6 +6,7 @@ package watchset
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,12 +39,17 @@ type Want struct {
 	// mapping is how the kind is served; set before the lease.
 	mapping atomic.Pointer[restmap.Mapping]
 	parted  atomic.Bool          // it answers no more reads
-	expired atomic.Bool          // its informer was found not to be trusted for the sake of time
 	missing atomic.Bool          // its kind was not served when discovery was last read for the set
 	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
 	pursued atomic.Bool          // a goroutine waits for the end of its debts
 
 	answered atomic.Bool // it has answered a read; only of partial wants
+
+	trust struct { // an informer and timers are locked under it
+		sync.Mutex
+
+		expired bool // its informer was found not to be trusted for the sake of time
+	}
 
 	// The rest is protected by the lock of the set.
 	refs    int
