@@ -251,11 +251,12 @@ func (m *wayBack) member() {
 	if _, err := m.places.Resolve(m.t.Context(), key); err == nil && m.rnd.IntN(2) == 0 {
 		m.note("remove %s", key.Name)
 		m.places.Remove(key)
+		delete(m.at, key.Name)
 		return
 	}
 	at := m.anyServer()
 	m.note("%s is at %s", key.Name, at.Key().Name)
-	m.places.Set(key, at.Config)
+	m.move(key.Name, at)
 }
 
 // relabel makes a cluster enter or leave selections.
