@@ -5,6 +5,7 @@ package owning_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,16 @@ import (
 )
 
 // hang makes a subscriber of a replica's sharding hang, and with it the delivery
-// of all events, until the returned function is called.
-func (r *replica) hang() (end func()) {
+// of all events, until the returned function is called, or the
+// test ends.
+func (r *replica) hang(t *testing.T) (end func()) {
+	t.Helper()
 	hung := make(chan struct{})
+	end = sync.OnceFunc(func() { close(hung) })
+	t.Cleanup(end)
 	r.sharding.Subscribe(func(sharding.Event) { <-hung })
 	synctest.Wait()
-	return func() { close(hung) }
+	return end
 }
 
 // TestHazardNoEventTellsThatTheLeaseHasEnded: the hub is away, and a subscriber
@@ -32,7 +37,7 @@ func TestHazardNoEventTellsThatTheLeaseHasEnded(t *testing.T) {
 		a := g.start("operator-0")
 		time.Sleep(20 * time.Second)
 		g.settled(time.Second)
-		end := a.hang()
+		end := a.hang(t)
 		key := g.clusters[0]
 		work, done, err := a.cc.Work(t.Context(), key)
 		require.NoError(t, err)
@@ -67,7 +72,7 @@ func TestHazardNoEventTellsThatASlotHasMoved(t *testing.T) {
 		g := newGroup(t, 12)
 		a := g.start("operator-0")
 		time.Sleep(20 * time.Second)
-		end := a.hang()
+		end := a.hang(t)
 		b := g.start("operator-1")
 		for range 120 {
 			time.Sleep(time.Second)
