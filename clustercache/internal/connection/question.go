@@ -77,8 +77,9 @@ func (p *prover) ask(q *question, want expectation) {
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case err == nil:
 		err = errOtherCluster
-		p.other.Store(&want.view.Epoch)
-		p.c.hooks.Doubted()
+		if before := p.other.Swap(&want.view.Epoch); before == nil || *before != want.view.Epoch {
+			p.c.hooks.Doubted() // once: the attempt that is to resolve it may fail for hours
+		}
 		p.condemn(q.over)
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case transport.Classify(err) == transport.Unauthorized:
