@@ -443,8 +443,13 @@ func (m *wayBack) settle() {
 	}
 }
 
-// quietLocked reports whether no owner is being reconciled, and none is due.
-func (m *wayBack) quietLocked() bool { return !m.running && m.queue.Len() == 0 }
+// specLocked returns what an owner needs, or nil if it does not exist any more.
+func (m *wayBack) specLocked(owner clustercache.Owner) []need {
+	if m.objects[owner.Name] == absent {
+		return nil
+	}
+	return m.specs[owner]
+}
 
 // compare compares what an owner has read with what is read now. It reports
 // false if an owner is called meanwhile, which may be this one. What the server
@@ -454,21 +459,16 @@ func (m *wayBack) compare(owner clustercache.Owner) bool {
 	m.t.Helper()
 	synctest.Wait()
 	m.mu.Lock()
-	spec, recorded, runs := m.specs[owner], m.recorded[owner], m.runs
-	if m.objects[owner.Name] == absent {
-		spec = nil
-	}
-	quiet := m.quietLocked()
+	spec, runs := m.specLocked(owner), m.runs
 	m.mu.Unlock()
-	if !quiet { // a run that has begun records what it reads only at its end
-		return false
-	}
 
 	now, _ := m.read(owner, spec)
 	watches := m.watches(owner)
 	synctest.Wait()
 	m.mu.Lock()
-	quiet = m.runs == runs && m.quietLocked()
+	recorded := m.recorded[owner] // not before: a run that had begun records what it read only at its end
+	ended := spec != nil && m.specLocked(owner) == nil
+	quiet := m.runs == runs && !m.running && m.queue.Len() == 0 && !ended
 	m.mu.Unlock()
 	if !quiet {
 		return false

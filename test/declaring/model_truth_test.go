@@ -23,10 +23,7 @@ func (m *wayBack) requireTruth() {
 	m.t.Helper()
 	for _, owner := range owners {
 		m.mu.Lock()
-		spec, got := m.specs[owner], m.recorded[owner].answers
-		if m.objects[owner.Name] == absent {
-			spec = nil
-		}
+		spec, got := m.specLocked(owner), m.recorded[owner].answers
 		m.mu.Unlock()
 		for _, n := range spec {
 			for _, cluster := range m.selected(n.Target) {
