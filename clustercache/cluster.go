@@ -47,7 +47,8 @@ type cluster struct {
 	announced struct {
 		sync.Mutex // taken before the locks of the tenure and of the broadcaster
 
-		token int64 // 0: none
+		token int64     // 0: none
+		since time.Time // when it began; a lapse by the clock keeps the token
 	}
 }
 
@@ -143,11 +144,14 @@ func (c *cluster) announce() {
 		token = state.Token
 	}
 	before := c.announced.token
-	c.announced.token = token
-	if before != 0 && token != before {
+	if token == before && (token == 0 || state.Since.Equal(c.announced.since)) {
+		return
+	}
+	c.announced.token, c.announced.since = token, state.Since
+	if before != 0 {
 		c.emit(Lost)
 	}
-	if token != 0 && token != before {
+	if token != 0 {
 		c.emit(Gained)
 	}
 }

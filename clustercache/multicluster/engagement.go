@@ -48,7 +48,7 @@ type engagements[N ~string] struct {
 // engagement is the engagement of one cluster.
 type engagement struct {
 	remote *remote
-	token  int64 // of the ownership
+	tenure tenure
 	cancel context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
 	over   bool          // canceled, and kept until it has ended, so that its successor waits for it
@@ -68,7 +68,7 @@ func newEngagements[N ~string](
 }
 
 // begin engages a cluster unless it already is.
-func (e *engagements[N]) begin(key client.ObjectKey, name N, token int64) {
+func (e *engagements[N]) begin(key client.ObjectKey, name N, in tenure) {
 	e.reap()
 	before := e.running[key]
 	if before != nil && !before.over {
@@ -91,7 +91,7 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N, token int64) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	now := &engagement{
 		remote: r,
-		token:  token,
+		tenure: in,
 		cancel: cancel,
 		done:   make(chan struct{}),
 	}
@@ -113,8 +113,8 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N, token int64) {
 
 // endOther ends an engagement of another ownership: requests were dropped
 // between the two, and only a new engagement makes them again.
-func (e *engagements[N]) endOther(key client.ObjectKey, token int64) {
-	if now := e.running[key]; now != nil && now.token != token {
+func (e *engagements[N]) endOther(key client.ObjectKey, in tenure) {
+	if now := e.running[key]; now != nil && now.tenure != in {
 		e.end(key)
 	}
 }

@@ -93,6 +93,36 @@ func TestClusterThatIsLostAndGainedAtOnceIsEngagedAgain(t *testing.T) {
 	})
 }
 
+// TestHazardRequestOfAProviderIsDroppedInALapse: the lease ended by the clock, and
+// was renewed too late, before or after the provider noticed. The cluster is
+// engaged again, so that its controllers have all objects.
+func TestHazardRequestOfAProviderIsDroppedInALapse(t *testing.T) {
+	for name, lasts := range map[string]time.Duration{"at once": 0, "noticed": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, s := newOwnedFleet(t)
+				p := newProvider(f, multicluster.ProviderOptions{})
+				to, made := calls()
+				engage(t, p, to)
+				s.Gain(key("a"))
+				first := next(t, made)
+				time.Sleep(time.Minute)
+
+				s.SetUntil(key("a"), time.Now())
+				_, err := p.Get(t.Context(), first.name)
+				require.ErrorIs(t, err, errNotFound, "its request is dropped")
+				time.Sleep(lasts)
+				s.SetUntil(key("a"), time.Time{})
+				second := next(t, made)
+				next(t, first.ctx.Done())
+				time.Sleep(time.Minute)
+				require.NoError(t, second.ctx.Err())
+				require.Empty(t, made)
+			})
+		})
+	}
+}
+
 // TestControllersReconcileOwnedClustersAlone has one that
 // multicluster-runtime's provider would engage clusters with.
 func TestControllersReconcileOwnedClustersAlone(t *testing.T) {

@@ -202,18 +202,18 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 	for event := range p.s.cc.ClusterEvents(ctx) {
 		// A removal or loss ends the engagement, even if Names and Clusters
 		// answer differently by now.
-		token, owned := ownership(p.s.cc, event.Cluster)
+		tenure, owned := ownership(p.s.cc, event.Cluster)
 		if event.Type == clustercache.Removed || event.Phase == clustercache.PhaseGone || !owned {
 			e.end(event.Cluster)
 			continue
 		}
-		e.endOther(event.Cluster, token)
+		e.endOther(event.Cluster, tenure)
 		name, ok := p.name(event.Cluster)
 		switch {
 		case !ok:
 		case !engageable(p.s.cc, event.Cluster): // what is engaged already stays so
 		case p.callable(event.Cluster, name, misnamed):
-			e.begin(event.Cluster, name, token)
+			e.begin(event.Cluster, name, tenure)
 		}
 	}
 
@@ -222,18 +222,25 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 	<-ctx.Done()
 }
 
-// ownership returns by which token this replica owns a cluster, and whether it
-// does.
-func ownership(cc *clustercache.ClusterCache, key client.ObjectKey) (token int64, owned bool) {
+// tenure is one time in which this replica owns a cluster without a break.
+// Requests of a break are dropped, so the cluster is engaged again after it.
+type tenure struct {
+	token int64
+	since time.Time // a lapse by the clock keeps the token
+}
+
+// ownership returns the tenure in which this replica owns a cluster, and whether
+// it does.
+func ownership(cc *clustercache.ClusterCache, key client.ObjectKey) (t tenure, owned bool) {
 	s, err := cc.Status(key)
 	switch {
 	case err != nil:
-		return 0, cc.Owns(key)
+		return t, cc.Owns(key)
 	case s.Ownership == nil:
-		return 0, true
+		return t, true
 	}
 
-	return s.Ownership.Token, s.Ownership.Owned
+	return tenure{s.Ownership.Token, s.Ownership.Since}, s.Ownership.Owned
 }
 
 // callable reports whether a cluster's name leads back to it. If not, Get could

@@ -17,8 +17,7 @@ import (
 )
 
 // hang makes a subscriber of a replica's sharding hang, and with it the delivery
-// of all events, until the returned function is called, or the
-// test ends.
+// of all events, until the returned function is called, or the test ends.
 func (r *replica) hang(t *testing.T) (end func()) {
 	t.Helper()
 	hung := make(chan struct{})

@@ -333,6 +333,29 @@ func TestClusterSourceHasTheStateOfOwnedClusters(t *testing.T) {
 	})
 }
 
+// TestHazardRequestIsDroppedInALapseThatIsOverBeforeAnyEvent: the lease ended by
+// the clock, and was renewed too late, but before the cluster's events say
+// either. They say that it was gained, so that its requests come again.
+func TestHazardRequestIsDroppedInALapseThatIsOverBeforeAnyEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, s, _ := newFleet(t)
+		clusters := queue(t, controller.ClusterSource(cc,
+			func(_ context.Context, e clustercache.ClusterEvent) []string {
+				return []string{e.Cluster.Name + " " + string(e.Type)}
+			}))
+		s.Gain(keyA)
+		connected(t, cc, keyA)
+		require.NotEmpty(t, all(clusters))
+
+		s.SetUntil(keyA, time.Now())
+		_, _, err := cc.Work(t.Context(), keyA)
+		require.ErrorIs(t, err, clustercache.ErrNotOwner, "its request is dropped")
+		s.SetUntil(keyA, time.Time{})
+		require.Contains(t, all(clusters), "a Gained")
+		require.Empty(t, all(clusters))
+	})
+}
+
 // TestHandOversLeaveNothingBehind moves clusters between two replicas.
 func TestHandOversLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

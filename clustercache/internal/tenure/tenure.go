@@ -179,6 +179,7 @@ func (t *Tenure) resume() {
 		if _, still := t.mu.lapsed[n]; still {
 			delete(t.mu.lapsed, n)
 			t.mu.changed[n] = true
+			t.mu.slots[n].since = time.Now()
 			delete(lapsed, n)
 		}
 		t.mu.Unlock()
