@@ -74,3 +74,12 @@ func DecodePlan(plan, standbys string) protocol.Plan { return decodePlan(plan, s
 
 // EncodePlan writes the plan of a member's Lease.
 func EncodePlan(p protocol.Plan) (plan, standbys string) { return encodePlan(p) }
+
+// Weigh asks for the weights of clusters once. It returns them, and the load of
+// each slot.
+func (s *Sharding) Weigh(
+	clusters []client.ObjectKey, before map[client.ObjectKey]int,
+) (weights map[client.ObjectKey]int, loads []int) {
+	weights = s.weights(clusters, before)
+	return weights, *s.loads.Load()
+}

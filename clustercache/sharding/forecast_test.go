@@ -149,6 +149,62 @@ func TestForecastOfOtherSlots(t *testing.T) {
 	})
 }
 
+// TestForecastIsByTheWeightsOfClusters has every tenth weigh as much as ten
+// others, with the slots of the group and with others, and without weights those
+// that the plan has.
+func TestForecastIsByTheWeightsOfClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 300)
+		g.options.Slots = 256
+		defer g.stop()
+		g.start(3)
+		g.waitOwned(10 * time.Second)
+		time.Sleep(time.Minute)
+		leases, clusters, total := g.leases(), map[client.ObjectKey]int{}, 0
+		for i, c := range g.clusters {
+			clusters[c] = 1
+			if i%10 == 0 {
+				clusters[c] = 10
+			}
+			total += clusters[c]
+		}
+		for _, slots := range []int{256, 200} {
+			forecast, err := sharding.Predict(leases, sharding.Change{Slots: slots, Clusters: clusters})
+			require.NoError(t, err)
+			sum := 0
+			for _, share := range forecast.Replicas {
+				require.InDelta(t, total/3, share.Owned, 0.15*float64(total)/3)
+				sum += share.Owned
+			}
+			require.Equal(t, total, sum)
+			for _, m := range forecast.Moves {
+				weight := 0
+				for _, c := range m.Clusters {
+					weight += clusters[c]
+				}
+				require.Equal(t, weight, m.Weight)
+			}
+		}
+
+		forecast, err := sharding.Predict(leases, sharding.Change{Weights: map[string]int{"operator-1": 400}})
+		require.NoError(t, err)
+		for i, want := range []float64{50, 200, 50} {
+			require.InDelta(t, want, forecast.Replicas[i].Owned, 0.15*want)
+			require.LessOrEqual(t, forecast.Replicas[i].Fills, forecast.Replicas[i].Owned)
+		}
+		require.Zero(t, forecast.Replicas[0].Fills)
+
+		for i := range leases {
+			if l := &leases[i]; l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == "operator-2" {
+				l.Annotations["fleetcache.github.io/sharding-leaving"] = "true"
+			}
+		}
+		forecast, err = sharding.Predict(leases, sharding.Change{})
+		require.NoError(t, err)
+		require.Len(t, forecast.Replicas, 2, "one leaves")
+	})
+}
+
 // TestForecastRefusesWhatCannotBe names the field.
 func TestForecastRefusesWhatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +224,12 @@ func TestForecastRefusesWhatCannotBe(t *testing.T) {
 			require.ErrorAs(t, err, &option)
 			require.Equal(t, field, option.Field)
 		}
-		_, err := sharding.Predict(leases, sharding.Change{Leave: []string{"operator-0", "operator-1"}})
+		clusters := map[client.ObjectKey]int{{Name: "a"}: 1}
+		_, err := sharding.Predict(leases, sharding.Change{Slots: 4097, Clusters: clusters})
+		require.ErrorContains(t, err, "4097 is not between 1 and 4096")
+		_, err = sharding.Predict(leases, sharding.Change{Weights: map[string]int{"operator-0": 1001}})
+		require.ErrorContains(t, err, "1001 of operator-0 is not between 0 and 1000")
+		_, err = sharding.Predict(leases, sharding.Change{Leave: []string{"operator-0", "operator-1"}})
 		require.ErrorContains(t, err, "no replica is left")
 		_, err = sharding.Predict(slices.Clone(leases)[:0], sharding.Change{})
 		require.ErrorContains(t, err, "no Lease of the group has a plan")

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding"
@@ -89,6 +90,45 @@ func TestWeightsThatFlapMoveNothing(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		require.Equal(t, before, g.tokens())
 	})
+}
+
+// TestWeightsOfClustersAreBoundedAndKept asks for the weights of two clusters in
+// one slot, again and again.
+func TestWeightsOfClustersAreBoundedAndKept(t *testing.T) {
+	a, b := client.ObjectKey{Name: "a"}, client.ObjectKey{Name: "b"}
+	says := map[client.ObjectKey]int{}
+	fails := false
+	s, err := sharding.New(&rest.Config{Host: "http://hub"}, sharding.Options{
+		Namespace: "default",
+		Name:      "operator",
+		Identity:  "a",
+		Slots:     1,
+		ClusterWeight: func(c client.ObjectKey) int {
+			if fails {
+				panic("no weight")
+			}
+			return says[c]
+		},
+	})
+	require.NoError(t, err)
+	weights, loads := map[client.ObjectKey]int{}, []int(nil)
+	for _, step := range []struct{ saysA, saysB, a, b, load int }{
+		{100, 5000, 100, 1000, 1100}, // at most 1000
+		{125, 750, 100, 1000, 1100},  // a change by a quarter
+		{126, 749, 126, 749, 875},    // and by more
+		{0, 749, 0, 749, 0},          // a slot with a cluster of unknown weight has no load
+		{-5, 749, 0, 749, 0},
+		{1, 749, 1, 749, 750},
+	} {
+		says[a], says[b] = step.saysA, step.saysB
+		weights, loads = s.Weigh([]client.ObjectKey{a, b}, weights)
+		require.Equal(t, map[client.ObjectKey]int{a: step.a, b: step.b}, weights, step)
+		require.Equal(t, []int{step.load}, loads, step)
+	}
+	fails = true
+	kept, loads := s.Weigh([]client.ObjectKey{a, b}, weights)
+	require.Equal(t, map[client.ObjectKey]int{a: 1, b: 749}, kept)
+	require.Equal(t, []int{750}, loads)
 }
 
 // tokens returns those of all clusters.

@@ -336,6 +336,38 @@ func TestMembersOwnByTheirWeights(t *testing.T) {
 	require.Zero(t, heldBy(4, got, counts)[3])
 }
 
+// TestWeightOfAMember is what its Lease says, within bounds.
+func TestWeightOfAMember(t *testing.T) {
+	for says, want := range map[int]int{0: DefaultWeight, -1: DefaultWeight, 50: 50, 1000: 1000, 5000: MaxWeight} {
+		lease := Lease{Weight: says}
+		require.Equal(t, want, lease.Candidate().Weight, says)
+		lease.Draining = true
+		require.Zero(t, lease.Candidate().Weight)
+	}
+}
+
+// TestLoadOfASlotIsWhatItsHolderSays, or another member that keeps its caches, or
+// what was said last. Slots of unknown load have the mean of the others.
+func TestLoadOfASlotIsWhatItsHolderSays(t *testing.T) {
+	r := New(Config{Slots: 4, Slot: func(int) string { return "" }})
+	says := func(id string, loads map[int]int) *member {
+		return &member{id: id, held: held{Lease: Lease{Loads: loads}}}
+	}
+	r.own.counts = []int{2, 2, 2, 1}
+	r.members = []*member{says("a", map[int]int{0: 10, 1: 30}), says("b", map[int]int{0: 20, 1: 99})}
+	r.slots[0].Holder, r.slots[1].Holder = "b", "a"
+	s := step{Replica: r}
+	require.Equal(t, []int{20, 30, 25, 12}, s.counted())
+	r.members = nil
+	require.Equal(t, []int{20, 30, 25, 12}, s.counted(), "as was said last")
+	r.own.counts[1] = 0
+	require.Equal(t, []int{20, 0, 20, 10}, s.counted(), "without clusters")
+
+	r.own.loads = []int{5, 6, 0, 8}
+	r.slots[1].warm, r.slots[2].warm = true, true
+	require.Equal(t, map[int]int{1: 6}, s.weighed(), "of the slots that it keeps warm, as far as it knows")
+}
+
 // TestASlotIsTakenByItsFirstStandby is what a standby is for.
 func TestASlotIsTakenByItsFirstStandby(t *testing.T) {
 	members, counts := crewOf(names(5)), spread(1_000, 64)
