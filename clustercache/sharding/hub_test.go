@@ -48,16 +48,17 @@ func TestHubReceivesFewWrites(t *testing.T) {
 	t.Parallel() // it mostly waits
 	hub := testenv.Start(t, 1)[0]
 	g := newGroup(t, *hubClusters)
-	g.config, g.options.Slots = hub.Config(), sharding.DefaultSlots
+	way := hub.Proxy(t)
+	g.config, g.options.Slots = way.Config(), sharding.DefaultSlots
 	defer g.stop()
 	g.start(*hubReplicas)
 	g.spread()
 	founded := hubWrites(t, hub)
 
 	<-time.After(3 * sharding.DefaultSettleTime)
-	before := hubWrites(t, hub)
+	before, stats := hubWrites(t, hub), way.Stats()
 	<-time.After(*hubRest)
-	atRest := hubWrites(t, hub) - before
+	atRest, received := hubWrites(t, hub)-before, way.Stats().ToClient-stats.ToClient
 	renewals := *hubReplicas * int(*hubRest/sharding.DefaultRenewInterval)
 	require.LessOrEqual(t, atRest, renewals+*hubReplicas)
 	require.Greater(t, atRest, renewals/5, "they renew less often on a slow machine")
@@ -77,6 +78,8 @@ func TestHubReceivesFewWrites(t *testing.T) {
 
 	t.Logf("%d clusters, %d replicas: %d writes to found the group, and %.1f/s at rest",
 		*hubClusters, *hubReplicas, founded, float64(atRest)/hubRest.Seconds())
+	t.Logf("the replicas received %.1f kB/s at rest, %d bytes for each renewal and replica",
+		float64(received)/1000/hubRest.Seconds(), received/int64(atRest**hubReplicas))
 	t.Logf("%d writes in the %.1f s in which a replica with %d clusters restarted, %d of them until it had left",
 		restart, took.Seconds(), counts[last], left)
 }

@@ -150,27 +150,42 @@ func (s *Sharding) memberLease(a protocol.Action, now time.Time) *coordinationv1
 
 // renewal returns a merge patch. A patch needs no resourceVersion, so that a
 // renewal whose answer was lost does not refuse the next; the UID makes sure
-// that it is still the same Lease.
+// that it is still the same Lease. Every replica receives every renewal, so what
+// is empty is left out, and so are the managed fields, which servers do not track
+// any more once they are reset.
 func renewal(a protocol.Action, now time.Time) ([]byte, error) {
 	plan, standbys := encodePlan(a.Plan)
-	annotations := map[string]string{
-		renewalAnnotation:  strconv.FormatInt(a.Renewal, 10),
-		planAnnotation:     plan,
-		standbysAnnotation: standbys,
-		warmAnnotation:     base64.StdEncoding.EncodeToString(a.Warm),
-		weightAnnotation:   strconv.Itoa(a.Weight),
-		loadsAnnotation:    encodeLoads(a.Loads),
+	annotations := map[string]*string{
+		renewalAnnotation:  new(strconv.FormatInt(a.Renewal, 10)),
+		planAnnotation:     unlessEmpty(plan),
+		standbysAnnotation: unlessEmpty(standbys),
+		warmAnnotation:     new(base64.StdEncoding.EncodeToString(a.Warm)),
+		weightAnnotation:   new(strconv.Itoa(a.Weight)),
+		loadsAnnotation:    unlessEmpty(encodeLoads(a.Loads)),
 	}
 	if a.Draining != nil {
-		annotations[drainAnnotation] = strconv.FormatBool(*a.Draining)
+		annotations[drainAnnotation] = new(strconv.FormatBool(*a.Draining))
 	}
 	if a.Leaving {
-		annotations[leavingAnnotation] = "true"
+		annotations[leavingAnnotation] = new("true")
 	}
 	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": a.UID, "annotations": annotations},
-		"spec":     map[string]any{"renewTime": metav1.MicroTime{Time: now}},
+		"metadata": map[string]any{
+			"uid":           a.UID,
+			"annotations":   annotations,
+			"managedFields": []metav1.ManagedFieldsEntry{{}},
+		},
+		"spec": map[string]any{"renewTime": metav1.MicroTime{Time: now}},
 	})
+}
+
+// unlessEmpty returns the value of an annotation in a merge patch, which removes
+// one that is empty.
+func unlessEmpty(value string) *string {
+	if value == "" {
+		return nil
+	}
+	return &value
 }
 
 func (s *Sharding) slotLease(a protocol.Action, now time.Time) *coordinationv1.Lease {

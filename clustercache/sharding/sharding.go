@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -102,6 +103,7 @@ func New(config *rest.Config, o Options) (*Sharding, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter = -1, nil
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := coordinationclient.NewForConfig(config)
 	if err != nil {
 		return nil, err

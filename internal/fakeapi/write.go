@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -297,6 +298,9 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 	for _, f := range []string{"uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp",
 		"deletionGracePeriodSeconds", "generateName"} {
 		keep(out, was, "metadata", f)
+	}
+	if slices.Equal(out.GetManagedFields(), []metav1.ManagedFieldsEntry{{}}) {
+		out.SetManagedFields(nil) // the list that resets them
 	}
 	if op.t.kind.generations && !equality.Semantic.DeepEqual(counted(out), counted(was)) {
 		out.SetGeneration(was.GetGeneration() + 1)
