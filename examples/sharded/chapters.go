@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"syscall"
 	"time"
 
+	"github.com/fleetcache/fleetcache/clustercache/sharding"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
@@ -155,6 +157,58 @@ func (d *demonstration) ignored(name string, since time.Time) error {
 	wrong := intruders(between(all, since, time.Now()), d.record.gains())
 	return d.Expect(len(wrong) == 0, "no write of "+name+" arrived after another replica took over",
 		fmt.Sprintf("%d did", len(wrong)))
+}
+
+// refuse has renewals refused as if the Leases of the replicas did not exist, or
+// had changed. Neither is so, and the leases last for longer.
+func (d *demonstration) refuse(ctx context.Context) error {
+	for _, code := range []int{http.StatusNotFound, http.StatusConflict} {
+		name := fmt.Sprintf("answers with status %d", code)
+		if err := d.endured(ctx, trouble{refuse: code}, refusing, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slowHub has writes to the hub take long, of which each renews a lease from
+// when it was sent.
+func (d *demonstration) slowHub(ctx context.Context) error {
+	return d.endured(ctx, trouble{delay: slowness}, slow, "writes that took "+slowness.String())
+}
+
+// endured changes all widgets while the way to the hub is in trouble, and expects
+// that this costs no cluster its owner.
+func (d *demonstration) endured(ctx context.Context, t trouble, lasts time.Duration, name string) error {
+	// Each replica renews its lease first: troubles that follow one another at
+	// once would last longer than that.
+	if err := sleep(ctx, 2*sharding.DefaultRenewInterval); err != nil {
+		return err
+	}
+	before, gains := d.record.owners(), len(d.record.gains())
+	begin := time.Now()
+	d.gate.set(t)
+	if err := d.change(ctx); err != nil {
+		return err
+	}
+	if err := sleep(ctx, time.Until(begin.Add(lasts))); err != nil {
+		return err
+	}
+	met, end := d.gate.set(trouble{}), time.Now()
+	if err := d.Expect(met >= len(d.replicas), "each replica has met the trouble",
+		fmt.Sprintf("%d %s", met, name)); err != nil {
+		return err
+	}
+	if _, err := d.Await(ctx, takeover, "all clusters owned", func() error { return d.owned() }); err != nil {
+		return err
+	}
+	d.OK("all clusters are owned %s after the trouble, of at most %s", story.Brief(time.Since(end)), takeover)
+	if err := d.reconciled(ctx, begin); err != nil {
+		return err
+	}
+	n := len(d.record.gains()) - gains
+	return d.Expect(n == 0 && moved(before, d.record.owners()) == 0, "no cluster was lost meanwhile",
+		fmt.Sprintf("%d times a cluster got an owner", n))
 }
 
 // drainOne asks a replica to end in the midst of its work.

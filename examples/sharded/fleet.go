@@ -36,12 +36,13 @@ var (
 type world struct {
 	*fleet.Fleet
 
+	gate    *gate
 	dir     string // with the hub's kubeconfig
 	changes int64  // how often all widgets were changed
 }
 
-// furnish creates the widgets, registers the clusters in the hub, and writes
-// the kubeconfig with which the replicas reach the hub.
+// furnish creates the widgets, registers the clusters in the hub, opens the gate
+// to it, and writes the kubeconfig with which the replicas reach it.
 func furnish(ctx context.Context, f *fleet.Fleet) (*world, error) {
 	w := &world{Fleet: f}
 	if err := w.each(func(c fleet.Cluster) error { return createWidgets(ctx, c) }); err != nil {
@@ -54,17 +55,20 @@ func furnish(ctx context.Context, f *fleet.Fleet) (*world, error) {
 		}
 	}
 	var err error
-	if w.dir, err = os.MkdirTemp("", "fleetcache-sharded-"); err != nil {
+	if w.gate, err = newGate(f.Hub.Config()); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(w.kubeconfig(), f.Hub.Kubeconfig(), 0o600); err != nil {
-		return nil, errors.Join(err, w.remove())
+	if w.dir, err = os.MkdirTemp("", "fleetcache-sharded-"); err != nil {
+		return nil, errors.Join(err, w.gate.close())
+	}
+	if err := os.WriteFile(w.kubeconfig(), testenv.Kubeconfig(w.gate.config()), 0o600); err != nil {
+		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
-// remove removes the kubeconfig.
-func (w *world) remove() error { return os.RemoveAll(w.dir) }
+// close closes the gate, and removes the kubeconfig.
+func (w *world) close() error { return errors.Join(w.gate.close(), os.RemoveAll(w.dir)) }
 
 func (w *world) kubeconfig() string { return filepath.Join(w.dir, "kubeconfig") }
 

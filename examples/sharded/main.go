@@ -4,17 +4,18 @@
 // Sharded shows the replicas of an operator that share six clusters. It starts
 // a hub and six remote clusters by itself, and three replicas as processes of
 // their own. One is killed, one joins, one is stopped and continued, one is
-// drained, and the hub goes away and comes back. Meanwhile objects change in
-// all clusters, and the replicas reconcile them:
+// drained, and the hub refuses renewals, becomes slow, goes away and comes back.
+// Meanwhile objects change in all clusters, and the replicas reconcile them:
 //
 //	go run ./examples/sharded
 //
 // The judge is what the remote API servers have received, by their audit logs.
 // If something is not as it should be, the program reports that, and exits with
-// status 1. It takes about three minutes. With -away 5m the hub is away for
+// status 1. It takes about four minutes. With -away 5m the hub is away for
 // that long.
 //
 //	the program ──starts, kills, stops──► replica-0, replica-1, replica-2, ...
+//	     ├──refuses and delays writes──────► gate            │
 //	     │                                   │ Leases        │ widgets
 //	     └──changes widgets, reads audits──► hub             six remote clusters
 //

@@ -35,6 +35,11 @@ const (
 	settle = time.Second
 	// stopped is for how long a replica is stopped.
 	stopped = time.Minute
+	// refusing is for how long the hub refuses renewals. Writes to it take
+	// slowness, for as long as slow.
+	refusing = 3 * time.Second
+	slowness = 5 * time.Second
+	slow     = 30 * time.Second
 )
 
 // demonstration is one run of it.
@@ -58,7 +63,7 @@ func show(ctx context.Context, s settings, out *story.Printer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.remove()) }()
+	defer func() { err = errors.Join(err, w.close()) }()
 	slots, err := w.slots()
 	if err != nil {
 		return err
@@ -83,6 +88,11 @@ func (d *demonstration) run(ctx context.Context) error {
 			Title: "replica-2 is stopped (SIGSTOP) for " + stopped.String() + ", and continued",
 			Tell:  d.stopOne,
 		},
+		story.Chapter{
+			Title: "The hub answers renewals with 404, and then with 409, for " + refusing.String() + " each",
+			Tell:  d.refuse,
+		},
+		story.Chapter{Title: "Writes to the hub take " + slowness.String(), Tell: d.slowHub},
 		story.Chapter{Title: "replica-0 is drained (SIGTERM)", Tell: d.drainOne},
 		story.Chapter{Title: "The hub is away for " + d.away.String(), Tell: d.loseHub},
 		story.Chapter{Title: "Judgement", Tell: d.judge},
