@@ -43,7 +43,8 @@ func (g *group) spread() {
 }
 
 // TestHubReceivesFewWrites counts those of a group on a real hub, at rest and
-// while one replica restarts under its name. The clusters exist only by name.
+// while one replica restarts under its name, and what the hub sends at rest. The
+// clusters exist only by name.
 func TestHubReceivesFewWrites(t *testing.T) {
 	t.Parallel() // it mostly waits
 	hub := testenv.Start(t, 1)[0]
@@ -62,6 +63,7 @@ func TestHubReceivesFewWrites(t *testing.T) {
 	renewals := *hubReplicas * int(*hubRest/sharding.DefaultRenewInterval)
 	require.LessOrEqual(t, atRest, renewals+*hubReplicas)
 	require.Greater(t, atRest, renewals/5, "they renew less often on a slow machine")
+	require.Less(t, received, int64(1600*atRest**hubReplicas), "as JSON, and with managed fields, it is 2,000 bytes")
 
 	before, begin := hubWrites(t, hub), time.Now()
 	counts, _ := g.owned()
