@@ -253,7 +253,10 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 // ?reason=Unreachable show the clusters of that phase or reason, ?q=words those
 // with all of these words in their name, reason, error, endpoint or version.
 // ?group=reason groups them, ?refresh=10 loads the page again every ten
-// seconds, and ?format=json returns JSON for programs. The page has no scripts.
+// seconds, and ?format=json returns JSON for programs. With a sharding.Sharding
+// as Options.Sharding, the page shows which replica owns each cluster, since
+// when, and why none does; ?q=replica finds what a replica owns, and ?q=no owner
+// what none does. The page has no scripts.
 // It shows no credentials, but it does show the names of clusters and kinds,
 // and the addresses of API servers: serve it only to those who may know them.
 // The handler does no I/O and changes nothing.
@@ -271,7 +274,7 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	page := cc.debugPage(newDebugQuery(query))
+	page := cc.debugPage(r.Context(), newDebugQuery(query))
 	if name := query.Get("cluster"); name != "" && !page.focus(cc, name) {
 		http.Error(w, "this cluster is not known", http.StatusNotFound)
 		return
@@ -294,7 +297,7 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 
 // debugPage collects the state of every cluster, and arranges those that the
 // query selects.
-func (cc *ClusterCache) debugPage(query debugQuery) *debugPage {
+func (cc *ClusterCache) debugPage(ctx context.Context, query debugQuery) *debugPage {
 	all := cc.Statuses()
 	p := &debugPage{
 		Time:       time.Now(),
@@ -306,6 +309,7 @@ func (cc *ClusterCache) debugPage(query debugQuery) *debugPage {
 		count:      len(all),
 		shared:     cc.tenure != nil,
 	}
+	p.findOwners(ctx, cc, all)
 	p.arrange(all)
 
 	return p

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/markup"
+	"github.com/fleetcache/fleetcache/clustercache/ownership"
 )
 
 // minRefresh and maxRefresh bound the seconds between two loads of a page.
@@ -30,6 +31,11 @@ type debugPage struct {
 	Users    []Use         `json:"users,omitempty"`
 	// Reasons explains each reason that a cluster shows.
 	Reasons map[string]string `json:"reasons,omitempty"`
+	// Group is which replica has what, if the clusters are shared; on the page
+	// of a cluster, only its slot.
+	Group *ownership.Group `json:"group,omitempty"`
+	// Elsewhere are selected clusters with which this replica has nothing to do.
+	Elsewhere []debugElsewhere `json:"elsewhere,omitempty"`
 
 	debugQuery
 
@@ -40,6 +46,11 @@ type debugPage struct {
 	sum     Status       // of all clusters
 	count   int
 	shared  bool // by Options.Sharding
+
+	// group has all slots, if they are known. owned and standby are clusters by
+	// the replicas that have them.
+	group          *ownership.Group
+	owned, standby map[string]int
 }
 
 // debugQuery is what a request selects.
@@ -117,31 +128,38 @@ func (q debugQuery) fields(also ...string) []debugField {
 	return out
 }
 
-// selects reports whether a cluster is on the page.
-func (q debugQuery) selects(s Status) bool {
+// selects reports whether a cluster is on the page, by its status and by who has
+// it.
+func (q debugQuery) selects(s Status, h *ownership.Holding) bool {
 	if q.phase != "" && q.phase != string(s.Phase) || q.reason != "" && q.reason != s.Reason {
 		return false
 	}
-	text := strings.ToLower(strings.Join([]string{
+	return q.matches(
 		clusterName(s.Cluster),
 		string(s.Phase),
 		s.Reason,
 		errorText(s.LastError),
 		s.Endpoint,
 		s.ServerVersion,
-	}, " "))
+		holdingText(h),
+	)
+}
+
+// matches reports whether all words of the search occur in texts.
+func (q debugQuery) matches(texts ...string) bool {
+	text := strings.ToLower(strings.Join(texts, " "))
 	for word := range strings.FieldsSeq(strings.ToLower(q.search)) {
 		if !strings.Contains(text, word) {
 			return false
 		}
 	}
-
 	return true
 }
 
 // arrange counts the phases and reasons of all clusters, and forms the tables
 // of those that are selected.
 func (p *debugPage) arrange(all []Status) {
+	p.arrangeOwners(all)
 	phases, causes := map[string]int{}, map[string]int{}
 	for _, s := range all {
 		phases[string(s.Phase)]++
@@ -149,7 +167,7 @@ func (p *debugPage) arrange(all []Status) {
 		if s.Reason != "" {
 			p.Reasons[s.Reason] = reasons[s.Reason]
 		}
-		if p.selects(s) {
+		if p.selects(s, p.holding(s)) {
 			p.Clusters = append(p.Clusters, s)
 		}
 	}
@@ -162,20 +180,20 @@ func (p *debugPage) arrange(all []Status) {
 		p.causes = append(p.causes, debugCount{name: reason, count: causes[reason]})
 	}
 	slices.SortStableFunc(p.causes, func(a, b debugCount) int { return b.count - a.count })
-	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return trouble(b) - trouble(a) })
+	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return p.trouble(b) - p.trouble(a) })
 
 	switch {
 	case len(p.Clusters) == 0:
 	case p.grouped:
-		p.group()
+		p.groupByReason()
 	default:
 		p.groups = []debugGroup{{clusters: p.Clusters}}
 	}
 }
 
-// group forms a table for each reason, the most frequent first, and one for
+// groupByReason forms a table for each reason, the most frequent first, and one for
 // clusters without a reason.
-func (p *debugPage) group() {
+func (p *debugPage) groupByReason() {
 	for _, cause := range append(slices.Clone(p.causes), debugCount{}) {
 		g := debugGroup{heading: cause.name}
 		for _, s := range p.Clusters {
@@ -207,6 +225,12 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	p.focused = clusterName(cluster)
 	p.Watches, _ = cc.WatchStatuses(cluster) // none if the cluster was forgotten meanwhile
 	p.Timeline = timeline(cc.find(cluster))
+	p.Elsewhere = nil
+	if h := p.holding(p.Clusters[0]); h != nil {
+		one := *p.group
+		one.Slots = []ownership.Holding{*h}
+		p.Group = &one
+	}
 	p.Users = slices.DeleteFunc(cc.Usage().Uses,
 		func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
 
@@ -231,11 +255,12 @@ func (p *debugPage) spelled(text string) int {
 }
 
 // trouble ranks a cluster for the order of the page: larger is worse.
-func trouble(s Status) int {
+func (p *debugPage) trouble(s Status) int {
+	h := p.holding(s)
 	switch {
 	case !s.Connected:
 		return 3
-	case s.Phase != PhaseReady:
+	case s.Phase != PhaseReady, h != nil && h.Owner == "":
 		return 2
 	case s.Stale || s.LastError != nil || s.Unmapped > 0 || s.Synced < s.Informers:
 		return 1

@@ -99,10 +99,15 @@ func (h *debugHTML) overview() {
 	if len(h.causes) > 0 {
 		h.reasonLinks()
 	}
+	if h.group != nil {
+		h.replicas()
+	}
 	for _, g := range h.groups {
 		h.clusterTable(g)
 	}
-	if len(h.groups) == 0 {
+	if len(h.Elsewhere) > 0 {
+		h.elsewhere()
+	} else if len(h.groups) == 0 {
 		h.Leaf(debugTags.dim, h.noClusters())
 	}
 }
@@ -201,6 +206,9 @@ func (h *debugHTML) clusterTable(g debugGroup) {
 			if h.shared {
 				h.headings(markup.TH, "Ownership")
 			}
+			if h.group != nil {
+				h.headings(markup.TH, "Owner")
+			}
 			h.headings(markup.TH, "Last life", "Server")
 			h.headings(debugTags.numberTH, "Watches", "Informers", "Objects", "Size")
 			h.headings(markup.TH, "Why")
@@ -222,6 +230,9 @@ func (h *debugHTML) clusterRow(s Status) {
 	h.Leaf(markup.TD, ago(s.Since))
 	if h.shared {
 		h.Leaf(markup.TD, ownershipText(s.Ownership))
+	}
+	if h.group != nil {
+		h.owner(markup.TD, h.holding(s))
 	}
 	h.Leaf(markup.TD, sinceText(s.LastLife))
 	h.Leaf(markup.TD, s.ServerVersion)
@@ -245,6 +256,7 @@ func phaseClass(s Status) string {
 
 // why writes what is wrong with a cluster.
 func (h *debugHTML) why(s Status) {
+	h.whyNotOwned(h.holding(s))
 	if s.Stale {
 		h.Leaf(debugTags.stale, "stale")
 		h.Text(" ")
@@ -325,6 +337,7 @@ func (h *debugHTML) connectionFacts(s Status) {
 		}
 		h.fact("Ownership", text)
 	}
+	h.ownerFacts(s)
 	h.fact("Last sign of life", sinceText(s.LastLife))
 	h.fact("Connected", connectedText(s), ", ", countText(s.Connects, "connection"), " so far")
 	h.fact("Attempts", attemptsText(s))

@@ -74,6 +74,14 @@ func hostilePage(view, text string) *debugPage {
 		Stale:         true,
 		Ownership:     &ownership.State{Owned: true, Since: now},
 	}
+	other := Status{
+		Cluster:   key,
+		Phase:     Phase(text),
+		Reason:    text,
+		LastError: err,
+		Connected: true,
+		Ownership: &ownership.State{Slot: 1},
+	}
 	values := url.Values{}
 	for _, name := range []string{"phase", "reason", "q", "group", "refresh", "cluster"} {
 		values.Set(name, text)
@@ -91,7 +99,16 @@ func hostilePage(view, text string) *debugPage {
 	} else {
 		p.phase, p.reason, p.search = "", "", ""
 	}
-	p.arrange([]Status{status, {Cluster: key, Phase: Phase(text), Reason: text, LastError: err, Connected: true}})
+	p.group = &ownership.Group{
+		Trouble:  text,
+		Replicas: []ownership.Replica{{Identity: text, State: text}, {Identity: text}},
+		Slots: []ownership.Holding{
+			{Reason: text, Standbys: []string{text}, Since: now},
+			{Owner: text, Reason: text, Standbys: []string{text}},
+		},
+	}
+	p.Elsewhere = []debugElsewhere{{key, &p.group.Slots[0]}, {key, &p.group.Slots[1]}}
+	p.arrange([]Status{status, other})
 	if view == "one cluster" {
 		p.focused = text
 		p.Timeline = []debugChange{{Time: now, Phase: Phase(text), Reason: text}}

@@ -20,10 +20,17 @@ type display interface {
 	// interval returns the time between two frames.
 	interval() time.Duration
 	begin()
-	draw(f frame)
+	draw(d drawing)
 	note(text string)
 	// end is the last call.
 	end()
+}
+
+// drawing is what a display shows. It is read-only.
+type drawing interface {
+	// lines returns it with notes, within width and height, where zero means no
+	// limit.
+	lines(width, height int, notes []string) []string
 }
 
 // newDisplay returns the display for standard output, to which out prints.
@@ -60,8 +67,8 @@ func (lines) begin()                  {}
 func (lines) end()                    {}
 func (l lines) note(text string)      { l.out.Say("%s", text) }
 
-func (l lines) draw(f frame) {
-	l.out.Print("\n" + strings.Join(f.lines(0, 0, nil), "\n") + "\n\n")
+func (l lines) draw(d drawing) {
+	l.out.Print("\n" + strings.Join(d.lines(0, 0, nil), "\n") + "\n\n")
 }
 
 // Control sequences of terminals.
@@ -86,7 +93,7 @@ type terminal struct {
 
 	mu    sync.Mutex // protects the fields below
 	notes []string   // newest first
-	last  frame
+	last  drawing
 }
 
 func (*terminal) interval() time.Duration { return time.Second }
@@ -100,22 +107,25 @@ func (t *terminal) note(text string) {
 	t.notes = t.notes[:min(len(t.notes), keptNotes)]
 }
 
-func (t *terminal) draw(f frame) {
+func (t *terminal) draw(d drawing) {
 	t.mu.Lock()
-	t.last = f
+	t.last = d
 	notes := t.notes
 	t.mu.Unlock()
 	width, height := t.size()
-	text := f.lines(width, height, notes)
+	text := d.lines(width, height, notes)
 	text[0] = bold + text[0] + normal
 	t.out.Print(home + strings.Join(text, clearLine+"\r\n") + clearLine + clearBelow)
 }
 
-// end leaves the last frame on the first screen.
+// end leaves the last drawing on the first screen.
 func (t *terminal) end() {
 	t.mu.Lock()
-	f := t.last
+	d := t.last
 	t.mu.Unlock()
-	width, _ := t.size()
-	t.out.Print(leaveScreen + strings.Join(f.lines(width, 0, nil), "\n") + "\n")
+	t.out.Print(leaveScreen)
+	if d != nil {
+		width, _ := t.size()
+		t.out.Print(strings.Join(d.lines(width, 0, nil), "\n") + "\n")
+	}
 }

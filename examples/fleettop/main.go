@@ -15,8 +15,17 @@
 // planes are API servers in memory: nothing is built, and the same is shown. What
 // that cannot show is printed.
 //
-// The files monitor.go, meter.go and row.go are what your own program needs;
-// table.go, frame.go and display.go draw; the rest is the demonstration.
+// With -owners it shows which replica of an operator has which clusters, since
+// when, and why none has them, by the Leases in the hub, which it only lists;
+// -replicas, -weight and -standbys print what such a change would move:
+//
+//	go run ./examples/fleettop -owners
+//	go run ./examples/fleettop -owners -kubeconfig FILE -context HUB -namespace operators -group stamper
+//	go run ./examples/fleettop -owners -kubeconfig FILE -context HUB -namespace operators -group stamper -replicas 4
+//
+// The files monitor.go, meter.go, row.go, owners.go and dryrun.go are what your
+// own program needs; table.go, frame.go and display.go draw; the rest is the
+// demonstration.
 package main
 
 import (
@@ -44,6 +53,10 @@ type settings struct {
 	kinds    []schema.GroupVersionKind
 	length   time.Duration
 	plain    bool
+
+	owners           bool
+	namespace, group string
+	change           whatIf
 }
 
 func main() { program().Main() }
@@ -56,7 +69,12 @@ func program() story.Program {
 		Check: s.check,
 		Run: func(ctx context.Context, out *story.Printer, log logr.Logger) error {
 			show := newDisplay(out, s.plain)
-			if s.contexts.Given() {
+			switch {
+			case s.owners && s.contexts.Given():
+				return s.showOwners(ctx, out, show)
+			case s.owners:
+				return shareLocal(ctx, s.local, out, log)
+			case s.contexts.Given():
 				return s.showExisting(ctx, show, log)
 			}
 			return showLocal(ctx, s.local, out, show, s.length, log)
@@ -80,6 +98,15 @@ func (s *settings) flags(flags *flag.FlagSet) {
 	flags.DurationVar(&s.length, "for", 0,
 		"how long to show the fleet (default: your own clusters until an interrupt, others "+demoLength.String()+")")
 	flags.BoolVar(&s.plain, "plain", false, "print tables one below the other, on a terminal, too")
+	flags.BoolVar(&s.owners, "owners", false,
+		"show which replica of an operator has which clusters, by the Leases in the hub, which is the -context")
+	flags.StringVar(&s.namespace, "namespace", "", "with -owners and -kubeconfig: the `namespace` of the Leases")
+	flags.StringVar(&s.group, "group", "", "with -owners and -kubeconfig: the `name` of the group, as in Options.Name")
+	flags.IntVar(&s.change.replicas, "replicas", 0, "with -group: print what would move with this `number` of replicas")
+	flags.IntVar(&s.change.standbys, "standbys", -1,
+		"with -group: print what would move with this `number` of standbys")
+	flags.Func("weight", "with -group: print what would move with another weight, `REPLICA=PERCENT`; can be repeated",
+		s.change.addWeight)
 }
 
 func (s *settings) check() error {
@@ -89,10 +116,28 @@ func (s *settings) check() error {
 	if s.local.Embedded && s.contexts.Given() {
 		return errors.New("-embedded cannot be combined with -kubeconfig")
 	}
-	if len(s.kinds) > 0 && !s.contexts.Given() {
-		return errors.New("-kind needs -kubeconfig")
+	if len(s.kinds) > 0 && (!s.contexts.Given() || s.owners) {
+		return errors.New("-kind needs -kubeconfig, and has no meaning with -owners")
 	}
-	return s.contexts.Check()
+	if err := s.contexts.Check(); err != nil {
+		return err
+	}
+	return s.checkOwners()
+}
+
+func (s *settings) checkOwners() error {
+	named := s.owners && s.contexts.Given()
+	switch {
+	case named != (s.namespace != "") || named != (s.group != ""):
+		return errors.New("-namespace and -group need -owners and -kubeconfig, which needs them")
+	case named && len(s.contexts.Names) != 1:
+		return errors.New("-owners needs one -context, that of the hub")
+	case s.change.given() && !named:
+		return errors.New("-replicas, -standbys and -weight need -owners and -group")
+	case s.change.replicas < 0:
+		return errors.New("-replicas is negative")
+	}
+	return nil
 }
 
 // parseKind reads version/kind or group/version/kind.

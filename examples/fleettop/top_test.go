@@ -203,8 +203,16 @@ func TestCommandLine(t *testing.T) {
 		"kind without version":  {append(own, "-kind", "Pod"), story.ExitUsage, "group/version/kind"},
 		"kind without group":    {append(own, "-kind", "/v1/Pod"), story.ExitUsage, "group/version/kind"},
 		"kind given twice":      {append(own, "-kind", "v1/Pod", "-kind", "v1/Pod"), story.ExitUsage, "given twice"},
-		"file alone":            {own[:2], story.ExitUsage, "need each other"},
-		"no such file":          {append(own, "-kind", "apps/v1/Deployment"), story.ExitFailed, "no such file"},
+		"owners of nothing":     {append(own, "-owners"), story.ExitUsage, "-namespace and -group need"},
+		"group without owners":  {append(own, "-group", "g"), story.ExitUsage, "-namespace and -group need"},
+		"replicas of no group":  {[]string{"-owners", "-replicas", "4"}, story.ExitUsage, "need -owners and -group"},
+		"weight of no replica":  {[]string{"-weight", "50"}, story.ExitUsage, "not REPLICA=PERCENT"},
+		"kinds of owners":       {append(own, "-owners", "-kind", "v1/Pod"), story.ExitUsage, "-kind needs"},
+		"two hubs": {
+			append(own, "-context", "b", "-owners", "-namespace", "n", "-group", "g"), story.ExitUsage, "one -context",
+		},
+		"file alone":   {own[:2], story.ExitUsage, "need each other"},
+		"no such file": {append(own, "-kind", "apps/v1/Deployment"), story.ExitFailed, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
