@@ -17,6 +17,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // TestHazardSecondFaultRevivesWhatWasRefused: list and watch are forbidden for
@@ -87,8 +88,9 @@ func afterSecondFault(t *testing.T, f *clustercachetest.Fleet, c *clustercachete
 	require.True(t, forbidden())
 
 	heal := strike(c)
-	for range 200 {
-		time.Sleep(time.Second)
+	reads := repeat.Times(200)
+	for range reads {
+		time.Sleep(200 * time.Second / time.Duration(reads))
 		for _, opts := range [][]client.GetOption{
 			{clustercache.PreferCache},
 			{clustercache.AutoWatch},

@@ -64,7 +64,7 @@ func TestHazardOutageIsLoggedByEachInformer(t *testing.T) {
 				options := fleettest.Silent(d)
 				options.Logger = book.Logger()
 				cc := fleettest.Start(t, options)
-				for i := range 25 {
+				for i := range repeat.Times(25) {
 					for _, kind := range []client.Object{
 						&corev1.ConfigMap{}, &corev1.Secret{}, &appsv1.Deployment{}, &coordinationv1.Lease{},
 					} {
