@@ -158,6 +158,7 @@ var functions = map[string]struct {
 
 	"settable.New":     {settable.New, accepts},
 	"sharding.New":     {sharding.New, refuses},
+	"sharding.Owners":  {sharding.Owners, refuses},
 	"sharding.Predict": {sharding.Predict, refuses},
 
 	"watchset.Decode": {watchset.Decode, accepts},

@@ -243,7 +243,8 @@ func TestHazardObjectEndsBehindTheBeginningOfAWatch(t *testing.T) {
 		behind func(*pooltest.Server)
 		want   []string
 	}{
-		"deleted": {pooltest.Everything, func(s *pooltest.Server) { s.Delete("ns", "b") }, []string{"Deleted ns/b@102"}},
+		"deleted": {pooltest.Everything, func(s *pooltest.Server) { s.Delete("ns", "b") },
+			[]string{"Deleted ns/b@102"}},
 		"changed and deleted": {pooltest.Everything, func(s *pooltest.Server) {
 			s.Put("ns", "b", 2)
 			s.Delete("ns", "b")
