@@ -175,7 +175,7 @@ func TestOwnersOfAGroupWithoutAHub(t *testing.T) {
 			require.False(t, s.Since.Before(ended.Truncate(time.Microsecond)), "released then")
 		}
 		_, err := sharding.Owners(nil, time.Now())
-		require.ErrorContains(t, err, "leases: the Lease of the group is not among them")
+		require.ErrorContains(t, err, "leases: the Lease of the group is required, and is not among them")
 	})
 }
 
