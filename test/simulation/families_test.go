@@ -216,12 +216,18 @@ func historyFamilies() []*family {
 		{name: "restore-bumped", strike: restored(
 			func(_ *world, s *site, to *fakeapi.Snapshot) { s.api().RestoreBumped(to, 1e9) })},
 		{name: "restore-overtaken", bound: audited, strike: restored(func(w *world, s *site, to *fakeapi.Snapshot) {
-			before := s.api().ResourceVersion()
+			before, undone := s.api().ResourceVersion(), map[*kind]map[string]state{}
+			for _, k := range w.kinds {
+				undone[k], _ = s.truth(selection{kind: k})
+			}
 			s.api().Restore(to)
 			w.observe()
 			for s.api().ResourceVersion() <= before {
 				w.write(s)
 				w.bump(s.current())
+			}
+			for _, k := range w.kinds {
+				w.distinguish(s.current(), k, undone[k])
 			}
 		})},
 		{name: "restore-listed", bound: audited, strike: restored(restoreListed)},
@@ -282,6 +288,24 @@ func (s *site) forget() {
 	b := s.current()
 	_ = b.store(u)
 	b.api.Compact()
+}
+
+// distinguish changes the objects that got the versions of their undone states
+// anew: audits compare versions, and if nothing else of the kind differs from
+// what is cached, they find nothing, which is not promised.
+func (w *world) distinguish(b *backend, k *kind, undone map[string]state) {
+	wk, ok := writable(b, k)
+	if !ok {
+		return
+	}
+	stored, _ := b.objects(wk.gvk)
+	for _, u := range stored {
+		x := stateOf(u)
+		was := undone[x.key]
+		if was.uid == x.uid && was.rv == x.rv && was != x {
+			w.must(b.store(wk.object(u.GetNamespace(), u.GetName(), x.tier, w.value(b))))
+		}
+	}
 }
 
 // restoreListed is a rollback that a list meets, because a watch cannot resume
