@@ -447,7 +447,7 @@ func TestWaitForSyncReturnsARefusalAtOnce(t *testing.T) {
 // follows is heard, though the informer itself does not change.
 func TestHazardDebtOfAWatchIsPaidUnheard(t *testing.T) {
 	const narrowPath = "/api/v1/namespaces/default/configmaps"
-	synctest.Test(t, func(t *testing.T) {
+	paidUnheard := func(t *testing.T, begin func(*testing.T, *clustercache.ClusterCache) (end func())) {
 		cc, api, _ := fleettest.OneCluster(t)
 		calls, watches := ownersOf(t, cc), watchesOf(t, cc)
 		narrow := clustercache.WatchKey{
@@ -461,8 +461,7 @@ func TestHazardDebtOfAWatchIsPaidUnheard(t *testing.T) {
 		}
 		declare()
 		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("one")))
-		wide := fleettest.Watch(t, cc)
-		require.NoError(t, wide.WaitForSync(t.Context()))
+		end := begin(t, cc)
 		api.Lag(narrowPath)
 		api.Put("one", "2", nil)
 		synctest.Wait()
@@ -471,7 +470,7 @@ func TestHazardDebtOfAWatchIsPaidUnheard(t *testing.T) {
 
 		require.True(t, watches.lastOf(narrow).Synced)
 
-		wide.Release()
+		end()
 		synctest.Wait()
 		require.ErrorIs(t, fleettest.Get(t, cc, clustercache.CacheOnly), clustercache.ErrStale)
 		require.False(t, declare().Synced)
@@ -488,7 +487,26 @@ func TestHazardDebtOfAWatchIsPaidUnheard(t *testing.T) {
 		require.NoError(t, fleettest.Get(t, cc, clustercache.CacheOnly))
 		require.True(t, declare().Synced)
 		require.True(t, watches.lastOf(narrow).Synced)
-	})
+	}
+	for name, begin := range map[string]func(*testing.T, *clustercache.ClusterCache) (end func()){
+		"of a user": func(t *testing.T, cc *clustercache.ClusterCache) func() {
+			t.Helper()
+			w := fleettest.Watch(t, cc)
+			require.NoError(t, w.WaitForSync(t.Context()))
+			return w.Release
+		},
+		"of reads": func(t *testing.T, cc *clustercache.ClusterCache) func() {
+			t.Helper()
+			all := &corev1.ConfigMapList{}
+			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), all, clustercache.AutoWatch))
+			time.Sleep(10*time.Minute - 5*time.Second) // IdleTimeout
+			return func() { time.Sleep(10 * time.Second) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { paidUnheard(t, begin) })
+		})
+	}
 }
 
 // lastOf returns the last event of a watch.

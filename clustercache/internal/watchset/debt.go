@@ -53,11 +53,15 @@ func (s *Set) indebtLocked(w *Want) []*debt {
 // apart reports whether two selections by namespace have no object in common.
 func apart(a, b string) bool { return a != "" && b != "" && a != b }
 
-// settle settles the debts, and forgets those that owe nothing.
-func settle(debts []*debt) {
+// settle settles the debts, forgets those that owe nothing, and follows the
+// others.
+func (s *Set) settle(debts []*debt) {
 	for _, d := range debts {
 		d.settle()
 		_ = d.of.Owes()
+	}
+	for _, d := range debts {
+		s.followDebt(d.of)
 	}
 }
 

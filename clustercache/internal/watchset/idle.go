@@ -46,7 +46,7 @@ func (s *Set) releaseIdle() {
 
 	s.mu.Unlock()
 
-	settle(owed)
+	s.settle(owed)
 	if len(leases) > 0 {
 		s.let(leases...)
 	}

@@ -406,12 +406,20 @@ func (s *Set) Listing(gvk schema.GroupVersionKind, o *client.ListOptions) (of []
 		}
 	}
 	at, _ := scopeOf(asked)
-	k := s.index.of(gvk)
+	at.namespace = o.Namespace
+	of = s.index.of(gvk).listing(at)
+	slices.SortStableFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
+
+	return of
+}
+
+// listing returns the readable wants that have everything in a scope.
+func (k *kind) listing(at scope) (of []*Want) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	for fields := range both("", at.fields+at.name) {
 		for labels := range both("", at.labels) {
-			for namespace := range k.wider(o.Namespace) {
+			for namespace := range k.wider(at.namespace) {
 				is := scope{namespace: namespace, labels: labels, fields: fields}
 				if fields != "" {
 					is.name, is.fields = at.name, at.fields
@@ -422,8 +430,6 @@ func (s *Set) Listing(gvk schema.GroupVersionKind, o *client.ListOptions) (of []
 			}
 		}
 	}
-	slices.SortStableFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
-
 	return of
 }
 

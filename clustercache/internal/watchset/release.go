@@ -3,7 +3,11 @@
 
 package watchset
 
-import "github.com/fleetcache/fleetcache/informerpool"
+import (
+	"slices"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
 
 // Release gives up one reference.
 func (s *Set) Release(w *Want) { s.let(s.part(w)) }
@@ -32,10 +36,8 @@ func (s *Set) part(w *Want) *informerpool.Lease {
 	lease, debts := s.releaseLocked(w)
 	s.mu.Unlock()
 
-	settle(debts)
-	for _, d := range debts {
-		s.followDebt(d.of)
-	}
+	s.settle(debts)
+
 	return lease
 }
 
@@ -47,9 +49,13 @@ func (s *Set) releaseLocked(w *Want) (*informerpool.Lease, []*debt) {
 	if w.refs--; w.refs > 0 || s.all[w.Selection] != w {
 		return nil, nil
 	}
+	answered := w.lease != nil && s.answers(w)
 	delete(s.all, w.Selection)
 	w.parted.Store(true)
 	s.index.removeLocked(w)
+	if answered {
+		s.leaveLocked(w)
+	}
 	debts := s.indebtLocked(w)
 	if w.err != nil || w.missing.Load() {
 		s.awaitKindsLocked()
@@ -57,6 +63,26 @@ func (s *Set) releaseLocked(w *Want) (*informerpool.Lease, []*debt) {
 	s.config.OnChanged(w.Selection, false)
 
 	return w.lease, debts
+}
+
+// leaveLocked reports to Config.OnChanged the wants that a released one has
+// answered for, and no other one answers for now. Their informers do not change
+// with that.
+func (s *Set) leaveLocked(w *Want) {
+	if !s.config.Observed() {
+		return
+	}
+	for _, other := range s.Covered(w.Selection) {
+		if !slices.ContainsFunc(s.index.of(w.GVK).listing(other.scope), s.answers) {
+			s.config.OnChanged(other.Selection, true)
+		}
+	}
+}
+
+// answers reports whether the informer of a want answers reads that set no
+// limits, apart from debts.
+func (s *Set) answers(w *Want) bool {
+	return w.lease.ListedIn(s.config.Epoch()) && w.lease.Trust(s.config.StaleAfter) == nil
 }
 
 func (s *Set) let(leases ...*informerpool.Lease) {

@@ -61,8 +61,9 @@ type Config struct {
 	StaleAfter time.Duration
 	// Observed reports whether OnChanged is of interest. OnChanged is called
 	// when a want begins or ends, has got a lease, or none for another reason
-	// than before, and when its informer has changed; reads reports whether
-	// reads may be answered differently. It is called under locks of the set.
+	// than before, when its informer has changed, and when another want has
+	// ended that answered its reads; reads reports whether reads may be
+	// answered differently. It is called under locks of the set.
 	Observed  func() bool
 	OnChanged func(id Selection, reads bool)
 	// OnBound is called when a want has got its lease.
