@@ -116,9 +116,11 @@ func kindFamilies() []*family {
 }
 
 // undefined deletes the definition, and defines the kind anew. The watches show
-// the end of the objects, or just end.
+// the end of the objects, or just end. A definition lives for long enough to be
+// read: one that was not is not known to be gone.
 func undefined(w *world, s *site) func() {
 	b := s.current()
+	w.pause(max(0, 5*time.Second-time.Since(b.since)))
 	b.api.Lose(only(widgets), w.chance(2))
 	b.api.Unregister(widgets.gvk.GroupKind())
 	w.observe()

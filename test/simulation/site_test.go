@@ -54,6 +54,7 @@ type backend struct {
 	aside  *fakeapi.Server // of the aggregated API; nil without one
 	plural string          // of the widgets: a kind has one definition at a time
 	left   time.Time       // when another cluster took its place at the address; zero if none has
+	since  time.Time       // when the definition of the widgets was made
 }
 
 // define serves the widgets from now on, in these versions, or in all.
@@ -64,6 +65,7 @@ func (b *backend) define(versions ...string) {
 		k.Versions = versions
 	}
 	b.api.Register(k)
+	b.since = time.Now()
 }
 
 // front stands between the address and the servers, and receives each request
