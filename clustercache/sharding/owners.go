@@ -37,7 +37,8 @@ func Owners(leases []coordinationv1.Lease, now time.Time) (*ownership.Group, err
 		}
 	}
 	if charter.Slots < 1 || charter.Slots > maxSlots {
-		return nil, &OptionError{Field: "leases", Err: errors.New("the Lease of the group is required, and is not among them")}
+		err := errors.New("the Lease of the group is required, and is not among them")
+		return nil, &OptionError{Field: "leases", Err: err}
 	}
 	all := make([]protocol.Lease, charter.Slots)
 	for _, l := range slots {
