@@ -5,6 +5,7 @@ package protocol_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -64,12 +65,35 @@ func (s *simulation) troubles() {
 			s.trouble()
 			w.run(w.upTo(5 * time.Second))
 		}
-		w.run(max(0, s.disturbed-w.now) + haltedFor)
+		w.run(max(0, s.disturbed-w.now))
+		halted := map[int]bool{} // slots that have had no owner since
 		for n := range w.slots {
-			if w.owner(n) == nil {
-				w.fail("slot %d has no owner %v after the trouble", n, haltedFor)
-			}
+			halted[n] = true
 		}
+		for range int(haltedFor / time.Second) {
+			w.run(time.Second)
+			maps.DeleteFunc(halted, func(n int, _ bool) bool { return w.owner(n) != nil })
+		}
+		for n := range halted {
+			w.fail("slot %d has no owner %v after the trouble", n, haltedFor)
+		}
+		w.requireHandedOver()
+	}
+}
+
+// requireHandedOver requires that each slot without an owner is just on its way
+// from one to another, as is usual while replicas come to have equal shares.
+func (w *world) requireHandedOver() {
+	under := map[int]bool{}
+	for n := range w.slots {
+		under[n] = w.owner(n) == nil
+	}
+	for range 5 {
+		w.run(time.Second)
+		maps.DeleteFunc(under, func(n int, unowned bool) bool { return !unowned || w.owner(n) != nil })
+	}
+	for n := range under {
+		w.fail("slot %d is handed over for longer than 5 s", n)
 	}
 }
 
