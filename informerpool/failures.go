@@ -91,7 +91,7 @@ func (f *failures) listsInstead(err error) bool {
 	var status apierrors.APIStatus
 	answered := errors.As(err, &status)
 	switch {
-	case answered && !busy(status.Status()), cannotStream(err), errors.Is(err, errDeaf):
+	case answered && !busy(status.Status()), cannotStream(err):
 		return true
 	case answered && f.unanswered.IsZero():
 		f.unanswered = time.Now()

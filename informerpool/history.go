@@ -40,10 +40,6 @@ const (
 // answered such a question before.
 var errMute = errors.New("streams are silent")
 
-// errDeaf indicates that streams are silent, and that a watch would be so as
-// well while nothing changes: only a list shows the server's state.
-var errDeaf = errors.New("streams are silent, and watches carry no bookmarks")
-
 // busy reports whether a response concerns the server's current condition
 // rather than the request.
 func busy(s metav1.Status) bool {
@@ -66,13 +62,8 @@ func (s *server) currentVersion(ctx context.Context, again bool) (string, error)
 	rv, err := s.streamedVersion(ctx)
 	if errors.Is(err, errMute) {
 		// Lists may work where streams are silent. Their answer concerns the
-		// history; it does not show that a watch would carry changes. Bookmarks
-		// show that later.
-		rv, err := s.pagedVersion(ctx, false)
-		if err == nil && !s.bookmarks && s.informer.unheard() {
-			err = errDeaf
-		}
-		return rv, err
+		// history; it does not show that a watch would carry changes.
+		return s.pagedVersion(ctx, false)
 	}
 	if !cannotStream(err) {
 		return rv, err

@@ -71,7 +71,6 @@ type session struct {
 	behind   bool // a list has to follow, since the stream began with some of the objects that exist
 	quieted  bool // the previous attempt ended for the sake of proof, not because of a fault, or there is none
 	proven   bool // the stream of another informer has just shown that the server's history reaches at.resume
-	deaf     bool // the streams of the server are silent: the list of the attempt is requested in pages
 	listens  bool // it has waited for the next list of a resource without versions, which is due after pause
 	pause    time.Duration
 	lasts    time.Duration // how long the server was asked to keep the watch
@@ -104,7 +103,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 		r.restores = maxRestores
 		r.informer.published.definition.Store(nil)
 	}
-	r.session.relisted, r.session.listens, r.session.deaf, r.server.answers = false, false, false, false
+	r.session.relisted, r.session.listens, r.server.answers = false, false, false
 	r.heedAudit(r.informer.takeFinding())
 	began := time.Now()
 	err := errUnreturned

@@ -73,7 +73,6 @@ func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error
 		return err
 	})
 	if unsure != nil {
-		r.session.deaf = errors.Is(unsure, errDeaf)
 		return nil, r.failures.listsInstead(unsure), unsure
 	}
 	return s, errors.Is(err, errPolled), asResumeError(err)

@@ -40,7 +40,7 @@ func (r *reflector) relist(ctx context.Context) (s *stream, err error) {
 		return nil, r.asListError(ctx, err)
 	}
 	var noStream error
-	if !r.server.paged() && !r.session.deaf {
+	if !r.server.paged() {
 		s, err := r.listStreamed(ctx)
 		if err == nil {
 			r.listed(began)

@@ -280,13 +280,6 @@ func (i *informer) provenLocked() time.Time {
 	return i.pool.clock.At(i.signs.proof.Load())
 }
 
-// unheard reports whether the informer's last sign of life is older than half
-// the stall time-out. After another silent watch it would not be trusted.
-func (i *informer) unheard() bool {
-	last := i.pool.clock.At(i.signs.proof.Load())
-	return time.Since(last) > i.pool.options.StallTimeout/2
-}
-
 // unfollowed returns since when the informer has not followed its server; zero
 // if it follows it.
 func (i *informer) unfollowed() time.Time {

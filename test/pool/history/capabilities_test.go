@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -270,58 +269,6 @@ func (e endless) Watch(ctx context.Context, r informerpool.Request) (io.ReadClos
 		}
 	}()
 	return w, nil
-}
-
-// TestHazardStreamedListsFallSilent: a server that ended the lists it streamed
-// begins them without an end, and sends no bookmarks. It lists in pages, which
-// shows the state of an idle resource often enough for reads to go on, whether
-// or not its watches carry changes.
-func TestHazardStreamedListsFallSilent(t *testing.T) {
-	for name, limit := range map[string]time.Duration{
-		"watches fall silent": informerpool.DefaultWatchTimeout, "watches end sooner": time.Minute,
-	} {
-		t.Run(name, func(t *testing.T) {
-			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
-				s.Put("ns", "a", 1)
-				source := &speechless{Server: s}
-				p, err := informerpool.New(informerpool.Options{Source: source, WatchTimeout: limit})
-				require.NoError(t, err)
-				defer func() { require.NoError(t, p.Close(context.Background())) }()
-				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				source.silent.Store(true)
-				const minutes = 60
-				for range 6 * minutes {
-					pooltest.After(10 * time.Second)
-					require.NoError(t, l.Trust(time.Minute))
-					require.Less(t, time.Since(l.Status().LastSeen), informerpool.DefaultStallTimeout)
-				}
-				lists := l.Status().Lists
-				t.Logf("%d lists in an hour", lists)
-				require.Less(t, lists, int64(minutes))
-
-				s.Set(func(s *pooltest.Server) { s.Deaf = true })
-				for i := range 10 {
-					s.Put("ns", "a", i+2)
-					pooltest.After(informerpool.DefaultStallTimeout)
-					require.Equal(t, s.State(nil), pooltest.Contents(t, l))
-				}
-			})
-		})
-	}
-}
-
-// speechless is a server that may leave the lists it streams without a word.
-type speechless struct {
-	*pooltest.Server
-
-	silent atomic.Bool
-}
-
-func (s *speechless) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
-	if r.Options.SendInitialEvents == nil || !s.silent.Load() {
-		return s.Server.Watch(ctx, r)
-	}
-	return &pooltest.Watch{Ctx: ctx, Server: s.Server, News: make(chan struct{}, 1)}, nil
 }
 
 // TestHazardStreamingFailsWithinTheServer: lists in pages work.
