@@ -5,6 +5,7 @@ package clustercache_test
 
 import (
 	"context"
+	"math"
 	"fmt"
 	"testing"
 	"time"
@@ -82,7 +83,11 @@ func TestStatusOfAClusterDoesNotDependOnTheFleet(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 5, s.Synced)
 		require.Equal(t, 10, s.Objects)
-		return testing.AllocsPerRun(100, func() { _, _ = cc.Status(keys[0]) })
+		least := math.Inf(1)
+		for range 10 { // the fleet's own goroutines allocate as well
+			least = min(least, testing.AllocsPerRun(100, func() { _, _ = cc.Status(keys[0]) }))
+		}
+		return least
 	}
 	require.InDelta(t, allocations(1), allocations(50), 0.5)
 }
