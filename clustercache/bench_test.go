@@ -5,8 +5,8 @@ package clustercache_test
 
 import (
 	"context"
-	"math"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
