@@ -74,7 +74,11 @@ func TestRealMemberBehindABalancerIsNotTheCluster(t *testing.T) {
 				made := balancer.Stats().Accepted
 				balancer.SetBackend(member.Addr())
 				balancer.ResetAll()
+				sent := balancer.Stats().ToServer
 				require.NoError(t, balancer.WaitAccepted(t.Context(), made+1))
+				require.Eventually(t, func() bool { return balancer.Stats().ToServer > sent },
+					fleettest.Patience, time.Millisecond)
+				balancer.SetBackend(c.Addr()) // before the connection that a verdict needs
 				require.Eventually(t, func() bool {
 					rejected, err := member.Requests(testenv.Rejected())
 					return err == nil && len(rejected) > 0
