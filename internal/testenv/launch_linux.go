@@ -41,8 +41,8 @@ func launch(program string) {
 }
 
 // lazily returns the environment of a server: one that lives for seconds spends a
-// quarter of its start on collecting garbage. The limit keeps the memory of many
-// servers what it would be without.
+// fifth of its start on collecting garbage. The limit bounds what not doing so
+// costs in memory. An environment that sets one of the two is left as it is.
 func lazily(environ []string) []string {
 	if os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") != "" {
 		return environ

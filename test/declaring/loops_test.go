@@ -72,8 +72,8 @@ func TestHazardOwnerCallsItself(t *testing.T) {
 				})
 				l.request(owner.ObjectKey)
 				most := 4
-				if !begun { // what is left before its kind is mapped begins anew, until ten calls are slowed down
-					most = 1 + 10 + 6
+				if !begun { // each step of a watch that begins may call it: chance says how many one call covers
+					most = 1 + 10 + 6 // more would be a loop that was slowed down after ten calls, to one in 10 s
 				}
 				require.LessOrEqual(t, l.take(time.Minute), most)
 				require.Zero(t, l.take(rest), "at rest")

@@ -58,9 +58,6 @@ func apart(a, b string) bool { return a != "" && b != "" && a != b }
 func (s *Set) settle(debts []*debt) {
 	for _, d := range debts {
 		d.settle()
-		_ = d.of.Owes()
-	}
-	for _, d := range debts {
 		s.followDebt(d.of)
 	}
 }
