@@ -71,7 +71,7 @@ func (w *world) settle() {
 		if len(w.bystanders()) == 0 {
 			return
 		}
-		c := &calm{since: time.Now(), lines: len(w.lines())}
+		c := &calm{since: time.Now()}
 		for _, sub := range w.watching(s) {
 			if !slices.Contains(w.bystanders(), sub.kind) {
 				continue
@@ -88,7 +88,7 @@ func (w *world) settle() {
 		var err error
 		c.status, err = w.cc.Status(s.key)
 		w.must(err)
-		c.events = len(w.eventsOf(s))
+		c.events, c.lines = len(w.eventsOf(s)), len(w.lines())
 		w.before[s] = c
 	}
 }

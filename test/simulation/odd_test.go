@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,6 +76,11 @@ func (w *world) join() {
 			w.kinds = append(w.kinds, w.gauges)
 			w.aggregated = &fakeapi.Kind{Group: gauge.Group, Kind: gauge.Kind, NoBookmarks: rng.IntN(3) == 0,
 				Overlooks: rng.IntN(4) == 0}
+			// Without the end of a streamed list, an idle watch without bookmarks
+			// shows no sign of life: it counts as stale, and reads ask the server.
+			if slices.ContainsFunc(w.families, func(f *family) bool { return f.name == "endless" }) {
+				w.aggregated.NoBookmarks = false
+			}
 			w.streams = []int{0, 0, http.StatusBadRequest, http.StatusUnprocessableEntity}[rng.IntN(4)]
 		}
 		f.odd(rng, w.aggregated, w.gauges)

@@ -71,10 +71,8 @@ var alone = map[string]string{
 
 // unlike are pairs of which nothing can be required. A server that gives versions
 // twice, and none to its lists, can come to the version of an object that a cache
-// has, with other content: no question and no resume shows that. Where streamed
-// lists have no end, and watches no bookmarks, an idle watch shows no sign of
-// life: it counts as stale, and reads ask the server.
-var unlike = []string{"unversioned-lists+recounted", "endless+withdrawn"}
+// has, with other content: no question and no resume shows that.
+var unlike = []string{"unversioned-lists+recounted"}
 
 // couples returns the pairs of families that may strike at once, joined by a
 // plus. If some are chosen, each pair has one of them.
