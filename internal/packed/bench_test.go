@@ -60,7 +60,7 @@ func BenchmarkEncode(b *testing.B) {
 	dict := kind.dict.newest.Load()
 	bodies := make([][]byte, 256)
 	for i := range bodies {
-		s, err := mustPack(b, codec, kind, wiretest.Pod(5000+i)).open()
+		s, err := mustPack(b, codec, kind, wiretest.Pod(5000+i)).open(toEnd)
 		require.NoError(b, err)
 		bodies[i] = bytes.Clone(s.plain)
 		s.close()

@@ -21,8 +21,8 @@ import (
 // varints the lengths of the first three parts, and for a dense block that of
 // all parts; and then, possibly compressed, the parts: labels and owner
 // references as received, and without braces the other members of metadata and
-// of the object. Labels and owner references come first, because a dense block
-// can be decoded up to their end.
+// of the object. A dense block can be decoded up to the end of any part, so
+// that what is read alone comes first.
 const (
 	codecJSON  = 'j' // uncompressed
 	codecS2    = 's' // an s2 block
@@ -113,24 +113,37 @@ func (s *scratch) seal(d *dictionary) string {
 	return string(s.other[from : headMax+len(block)])
 }
 
+// extent is how much of a body is decoded. The other parts are empty then.
+type extent uint8
+
+const (
+	toTexts    extent = iota // labels and owner references
+	toMetadata               // and the rest of the metadata
+	toEnd
+)
+
 // open decodes the object's body into scratch memory, which the caller must
 // close.
-func (o *Object) open() (*scratch, error) {
+func (o *Object) open(to extent) (*scratch, error) {
 	s := newScratch()
-	if err := s.unseal(o.body, &o.kind.dict, false); err != nil {
+	if err := s.unseal(o.body, &o.kind.dict, to); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// unseal decodes a body, or only its labels and owner references.
-func (s *scratch) unseal(body string, dicts *trainer, onlyTexts bool) error {
+// unseal decodes a body up to an extent.
+func (s *scratch) unseal(body string, dicts *trainer, to extent) error {
 	b := unsafe.Slice(unsafe.StringData(body), len(body)) // never written to
 	h, b, ok := readHead(b)
 	if !ok {
 		return ErrCorrupt
 	}
+	if to == toTexts {
+		h.metaLen = 0
+	}
+	end := h.texts() + h.metaLen
 	var err error
 	switch h.codec {
 	case codecJSON:
@@ -139,8 +152,8 @@ func (s *scratch) unseal(body string, dicts *trainer, onlyTexts bool) error {
 		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], b)
 	case codecDense:
 		d, enough := dicts.generation(h.gen), h.length
-		if onlyTexts {
-			enough = h.texts()
+		if to != toEnd {
+			enough = end
 		}
 		s.plain = slices.Grow(s.plain[:0], h.length)[:h.length]
 		if d == nil || enough > h.length || !d.decode(s.plain, b, enough) {
@@ -151,11 +164,11 @@ func (s *scratch) unseal(body string, dicts *trainer, onlyTexts bool) error {
 		return ErrCorrupt
 	}
 
-	if onlyTexts {
-		h.metaLen = 0
-	}
-	if err != nil || h.texts()+h.metaLen > len(s.plain) {
+	if err != nil || end > len(s.plain) {
 		return ErrCorrupt
+	}
+	if to != toEnd {
+		s.plain = s.plain[:end]
 	}
 	s.parts = h.parts
 

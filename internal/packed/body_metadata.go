@@ -15,7 +15,7 @@ import (
 )
 
 // GetAnnotations returns a new map of the annotations, or nil if there are
-// none. It decompresses the body.
+// none. It decompresses the metadata.
 func (o *Object) GetAnnotations() map[string]string {
 	if o.flags&hasAnnotations == 0 {
 		return nil
@@ -30,7 +30,7 @@ func (o *Object) GetAnnotations() map[string]string {
 }
 
 // GetFinalizers returns the finalizers, or nil if there are none. It
-// decompresses the body.
+// decompresses the metadata.
 func (o *Object) GetFinalizers() []string {
 	if o.flags&hasFinalizers == 0 {
 		return nil
@@ -44,14 +44,15 @@ func (o *Object) GetFinalizers() []string {
 	return f
 }
 
-// GetGenerateName returns metadata.generateName. It decompresses the body.
+// GetGenerateName returns metadata.generateName. It decompresses the
+// metadata.
 func (o *Object) GetGenerateName() string { return o.bodyString("generateName") }
 
-// GetSelfLink returns metadata.selfLink. It decompresses the body.
+// GetSelfLink returns metadata.selfLink. It decompresses the metadata.
 func (o *Object) GetSelfLink() string { return o.bodyString("selfLink") }
 
 // GetDeletionGracePeriodSeconds returns metadata.deletionGracePeriodSeconds, or
-// nil if there is none. It decompresses the body of a terminating object.
+// nil if there is none. It decompresses the metadata of a terminating object.
 func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
 	if o.flags&hasGracePeriod == 0 {
 		return nil
@@ -68,7 +69,7 @@ func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
 }
 
 // GetManagedFields returns the managed fields, or nil if there are none or the
-// codec drops them. It decompresses the body.
+// codec drops them. It decompresses the metadata.
 func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry {
 	if o.flags&hasManagedFields == 0 {
 		return nil
@@ -96,7 +97,7 @@ func (o *Object) bodyString(name string) string {
 // eachBodyField calls f with each metadata field in the body. Values are raw
 // JSON and become invalid when eachBodyField returns.
 func (o *Object) eachBodyField(f func(key string, value []byte)) {
-	s, err := o.open()
+	s, err := o.open(toMetadata)
 	if err != nil {
 		return
 	}

@@ -38,7 +38,11 @@ func (o *Object) Into(dst runtime.Object) error {
 		return o.decodeError(dst, ErrTarget)
 	}
 	v.Elem().SetZero()
-	s, err := o.open()
+	to := toEnd
+	if _, only := dst.(*metav1.PartialObjectMetadata); only {
+		to = toMetadata
+	}
+	s, err := o.open(to)
 	if err != nil {
 		return o.decodeError(dst, err)
 	}

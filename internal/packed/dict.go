@@ -125,7 +125,7 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	plain := make([][]byte, 0, len(objects))
 	for _, o := range objects {
-		s, err := o.open()
+		s, err := o.open(toEnd)
 		if err != nil {
 			continue
 		}

@@ -18,9 +18,9 @@
 // An [Object] is immutable. It implements the methods of controller-runtime's
 // client.Object read-only: setters panic. Name, namespace, UID, versions and
 // timestamps need no decoding; labels and owner references are decoded from the
-// beginning of the body; annotations and finalizers need the whole body to be
-// decompressed. [Object.Into] and [Object.DeepCopyObject] build Go values that
-// belong to the caller.
+// beginning of the body; annotations, finalizers and all of the metadata from
+// what precedes the rest of the object. [Object.Into] and
+// [Object.DeepCopyObject] build Go values that belong to the caller.
 //
 // # Dictionaries
 //

@@ -13,7 +13,7 @@ import (
 // AppendJSON appends the whole object, including apiVersion and kind, as JSON.
 // If the object's body is damaged, AppendJSON appends nothing.
 func (o *Object) AppendJSON(dst []byte) []byte {
-	s, err := o.open()
+	s, err := o.open(toEnd)
 	if err != nil {
 		return dst
 	}
@@ -98,7 +98,7 @@ var _ json.Marshaler = (*Object)(nil)
 // used by encoders, runtime.DefaultUnstructuredConverter and tools that
 // evaluate jq or CEL.
 func (o *Object) MarshalJSON() ([]byte, error) {
-	s, err := o.open()
+	s, err := o.open(toEnd)
 	if err != nil {
 		return nil, o.decodeError(o, err)
 	}

@@ -128,7 +128,7 @@ func (o *Object) ownersText() *text {
 // openTexts opens the part of the body that has labels and owner references.
 func (o *Object) openTexts() *scratch {
 	s := newScratch()
-	if err := s.unseal(o.body, &o.kind.dict, true); err != nil {
+	if err := s.unseal(o.body, &o.kind.dict, toTexts); err != nil {
 		s.close()
 		panic(o.decodeError(nil, err))
 	}

@@ -151,12 +151,12 @@ func (o *Object) SameContent(p *Object) bool {
 	if o.body == p.body {
 		return true // a body names its dictionary
 	}
-	a, err := o.open()
+	a, err := o.open(toEnd)
 	if err != nil {
 		return false
 	}
 	defer a.close()
-	b, err := p.open()
+	b, err := p.open(toEnd)
 	if err != nil {
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -47,4 +48,29 @@ func TestMarshalOfADamagedBodyIsAnError(t *testing.T) {
 	o.body = "x"
 	_, err := json.Marshal(&o)
 	require.ErrorIs(t, err, ErrCorrupt)
+}
+
+// TestMetadataIsReadWithoutTheRest: nothing behind the metadata is decoded for
+// it, so that a Secret's takes no longer if its data are large.
+func TestMetadataIsReadWithoutTheRest(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(podGVK)
+	keep := make([]*Object, 0, samples)
+	for i := range samples {
+		keep = append(keep, mustPack(t, c, k, pods(i)))
+	}
+	whole := mustPack(t, c, k, pods(3))
+	require.Equal(t, string(codecDense), whole.body[:1])
+	require.NotEmpty(t, keep)
+	cut := *whole
+	cut.body = whole.body[:len(whole.body)-4]
+	require.ErrorIs(t, cut.Into(&unstructured.Unstructured{}), ErrCorrupt)
+
+	var want, got metav1.PartialObjectMetadata
+	require.NoError(t, whole.Into(&want))
+	require.NoError(t, cut.Into(&got))
+	require.Equal(t, want, got)
+	require.NotEmpty(t, got.Annotations)
+	require.Equal(t, want.Annotations, cut.GetAnnotations())
+	require.Equal(t, want.ManagedFields, cut.GetManagedFields())
 }
