@@ -48,7 +48,8 @@ const first = '"'
 
 // codes are the prefix codes of a dictionary.
 type codes struct {
-	literals               [sorts]*code // by the sort of the byte before
+	literals               [sorts]*code // by the sort of the byte before, without tables
+	text                   *textTable   // instead of these
 	runs, lengths, offsets *code
 }
 
@@ -65,9 +66,15 @@ func (u *usage) codes() codes {
 		runs:    newCode(u.runs[:]),
 		lengths: newCode(u.lengths[:]),
 		offsets: newCode(u.offsets[:]),
+		text:    new(textTable),
 	}
 	for sort := range c.literals {
-		c.literals[sort] = newCode(u.literals[sort][:])
+		l := newCode(u.literals[sort][:])
+		c.literals[sort] = l
+		for at, e := range l.table {
+			c.text[sort<<codeMax|at] = e | entryOf(classes[e.symbol()])<<sortShift
+		}
+		l.table = nil
 	}
 	return c
 }
@@ -148,21 +155,16 @@ func (d *dictionary) encode(dst, src []byte) []byte {
 func (d *dictionary) decode(dst, block []byte, enough int) bool {
 	r := bitReader{b: block}
 	c := &d.codes
-	at, offset, sort := 0, d.start, classes[first]
+	at, offset := 0, d.start
 	for at < enough {
 		r.fill()
 		end := at + r.number(c.runs)
 		if end > len(dst) {
 			return false
 		}
-		for at < end {
-			r.fill() // for at least five literals
-			for stop := min(at+5, end); at < stop; at++ {
-				b := byte(r.symbol(c.literals[sort])) //nolint:gosec // a symbol of literals is a byte
-				dst[at], sort = b, classes[b]
-			}
-		}
-		if at == len(dst) {
+		end = min(end, enough)
+		r.text(c.text, dst[at:end], sortBefore(dst, at))
+		if at = end; at == enough {
 			break
 		}
 
@@ -178,7 +180,6 @@ func (d *dictionary) decode(dst, block []byte, enough int) bool {
 			return false
 		}
 		at += length
-		sort = classes[dst[at-1]]
 	}
 
 	return !r.exceeded() && (at < len(dst) || r.finished())

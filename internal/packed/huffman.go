@@ -20,21 +20,28 @@ const codeMax = 11
 type code struct {
 	words []uint16 // by symbol, as they are written: the lowest bit first
 	sizes []uint8  // by symbol, in bits
-	table [1 << codeMax]entryOf
+	table *[1 << codeMax]entryOf
 }
 
-// entryOf is what the next codeMax bits begin with: a symbol, and how many bits
-// it takes in the lowest four bits.
+// entryOf is what the next codeMax bits begin with: how many bits the first
+// symbol takes in the lowest four bits, the symbol in the next eight, and if it
+// is a literal in a textTable its sort in the others.
 type entryOf uint16
 
-func (e entryOf) symbol() int { return int(e >> 4) }
+const sortShift = 12
+
+func (e entryOf) symbol() int { return int(e >> 4 & 0xff) }
 
 func (e entryOf) size() uint { return uint(e & 15) }
 
 // newCode makes the code that writes symbols with these counts in the fewest
 // bits. Symbols that never occurred count as one.
 func newCode(counts []uint32) *code {
-	c := &code{words: make([]uint16, len(counts)), sizes: codeSizes(counts)}
+	c := &code{
+		words: make([]uint16, len(counts)),
+		sizes: codeSizes(counts),
+		table: new([1 << codeMax]entryOf),
+	}
 	bySize := make([]int, len(counts))
 	for symbol := range bySize {
 		bySize[symbol] = symbol
@@ -199,6 +206,29 @@ func (r *bitReader) symbol(c *code) int {
 	r.acc >>= e.size()
 	r.n -= e.size()
 	return e.symbol()
+}
+
+// textTable has the tables of the codes of literals, one after the other. An
+// entry leads to the next table, so that each byte takes one access to memory
+// that the next one waits for: most of the time to decode a block is spent on
+// literals.
+type textTable [sorts << codeMax]entryOf
+
+// text reads literals. sort is that of the byte before them.
+func (r *bitReader) text(t *textTable, dst []byte, sort uint8) {
+	from := uint64(sort) << codeMax
+	for at := 0; at < len(dst); {
+		r.fill()
+		acc, n := r.acc, r.n
+		for ; at < len(dst) && n >= codeMax; at++ {
+			e := t[from|acc&(1<<codeMax-1)]
+			dst[at] = byte(e >> 4) //nolint:gosec // without the sort
+			acc >>= e.size()
+			n -= e.size()
+			from = uint64(e>>sortShift) << codeMax
+		}
+		r.acc, r.n = acc, n
+	}
 }
 
 // number reads a number; codeMax and 15 bits must be available.
