@@ -57,7 +57,7 @@ func (d *decoder) value() any {
 		d.enter()
 		return d.array()
 	case '"':
-		return d.string()
+		return d.arena.value(d.text())
 	case 'n', 't', 'f':
 		d.scalar()
 		if c == 'n' {
@@ -126,11 +126,37 @@ const (
 	// arenaMax is the maximum length of a string that shares memory with
 	// others.
 	arenaMax = arenaSize / 8
+	// arenaValues is how many values share memory.
+	arenaValues = 16
 )
 
 // arena allocates short strings, many per allocation. A retained string retains
-// at most arenaSize bytes of others.
-type arena struct{ chunk []byte }
+// at most arenaSize bytes of others, and a retained value arenaValues strings.
+type arena struct {
+	chunk  []byte
+	values []string
+}
+
+// value returns a string as the value of an interface.
+func (a *arena) value(b []byte) any {
+	if len(b) > arenaMax {
+		return string(b)
+	}
+	if len(a.values) == cap(a.values) {
+		a.values = make([]string, 0, arenaValues)
+	}
+	a.values = append(a.values, a.string(b))
+
+	return valueAt(&a.values[len(a.values)-1])
+}
+
+// valueAt returns the string at s, which never changes, as the value of an
+// interface. A conversion would allocate a copy.
+func valueAt(s *string) any {
+	var v any = ""
+	(*struct{ typ, data unsafe.Pointer })(unsafe.Pointer(&v)).data = unsafe.Pointer(s)
+	return v
+}
 
 func (a *arena) string(b []byte) string {
 	if len(b) > arenaMax {
