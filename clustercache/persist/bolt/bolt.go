@@ -38,6 +38,9 @@ const DefaultMaxFileBytes = 2 * persist.DefaultMaxBytes
 // lockPause is the time between two attempts to lock the file.
 const lockPause = 100 * time.Millisecond
 
+// growth is by how much more than is needed the file grows.
+const growth = 1 << 20
+
 // fill is how full pages are made: most records are written in order.
 const fill = 0.9
 
@@ -89,7 +92,8 @@ func (e *DamageError) Unwrap() error { return e.Err }
 
 // Options configure a Store.
 type Options struct {
-	// MaxFileBytes is how large the file may become; it never shrinks. A write
+	// MaxFileBytes is how large the file may become. It shrinks when it is opened,
+	// if less than half of it is in use. A write
 	// beyond it fails, and what was written before stays. Defaults to 2 GiB,
 	// which is twice the default of persist.Options.MaxBytes; negative means no
 	// limit.
@@ -217,9 +221,12 @@ func (s *Store) open() (db *bbolt.DB, damage, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	damage, err = f.prepare()
+	sparse, damage, err := f.prepare()
 	if damage == nil && err == nil {
-		if db, err = s.use(f); !errors.Is(err, ErrBroken) {
+		if db, err = s.use(f); err == nil && sparse {
+			db = s.shrink(f.path, db)
+		}
+		if !errors.Is(err, ErrBroken) {
 			return db, nil, err
 		}
 		damage, err = err, nil
@@ -253,6 +260,9 @@ func (s *Store) use(f *file) (db *bbolt.DB, err error) {
 		})
 		return err
 	})
+	if err == nil {
+		db.AllocSize = growth
+	}
 	return db, err
 }
 

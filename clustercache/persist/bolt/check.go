@@ -13,6 +13,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 )
 
 // The layout of a file of bbolt: two meta pages, of which the valid one with
@@ -45,11 +46,13 @@ type checker struct {
 	pageSize int64
 	pages    uint64 // in use or free, from the beginning of the file
 	reached  []uint64
+	used     int64    // how many pages were reached
+	rooms    [][]byte // for the pages from the root to the one that is being read
 }
 
-// check returns why bbolt must not use a file, or nil. err is the error of
-// reading it.
-func check(file io.ReaderAt, size int64) (damage, err error) {
+// check returns why bbolt must not use a file, or nil, and how many bytes of it
+// are in use. err is the error of reading it.
+func check(file io.ReaderAt, size int64) (used int64, damage, err error) {
 	c := &checker{
 		file:     file,
 		pageSize: int64(os.Getpagesize()),
@@ -62,9 +65,9 @@ func check(file io.ReaderAt, size int64) (damage, err error) {
 		err = c.tree(root, span{}, 0, false)
 	}
 	if _, failed := errors.AsType[readError](err); failed {
-		return nil, err
+		return 0, nil, err
 	}
-	return err, nil
+	return c.used * c.pageSize, err, nil
 }
 
 // readError is an error of the file, and so no proof that it is damaged.
@@ -73,8 +76,9 @@ type readError struct{ error }
 // Unwrap returns the cause.
 func (e readError) Unwrap() error { return e.error }
 
-func (c *checker) read(at int64, n int64) ([]byte, error) {
-	b := make([]byte, n)
+// read reads n bytes into b, which becomes larger if necessary.
+func (c *checker) read(b []byte, at, n int64) ([]byte, error) {
+	b = slices.Grow(b[:0], int(n))[:n]
 	if _, err := c.file.ReadAt(b, at); errors.Is(err, io.EOF) {
 		return nil, errors.New("truncated")
 	} else if err != nil {
@@ -87,7 +91,7 @@ func (c *checker) read(at int64, n int64) ([]byte, error) {
 func (c *checker) meta(size int64) (root uint64, err error) {
 	var newest meta
 	for i := range int64(2) {
-		page, err := c.read(i*c.pageSize, headerSize+metaSize)
+		page, err := c.read(nil, i*c.pageSize, headerSize+metaSize)
 		if err != nil {
 			return 0, err
 		}
@@ -108,6 +112,7 @@ func (c *checker) reach(page uint64) bool {
 	word, bit := page/64, uint64(1)<<(page%64)
 	first := c.reached[word]&bit == 0
 	c.reached[word] |= bit
+	c.used++
 	return first
 }
 
@@ -124,12 +129,15 @@ func (c *checker) tree(page uint64, keys span, depth int, inner bool) error {
 	if page < 2 || page >= c.pages || depth > maxDepth {
 		return bad("out of range")
 	}
-	header, err := c.read(int64(page)*c.pageSize, headerSize)
+	if depth == len(c.rooms) {
+		c.rooms = append(c.rooms, nil)
+	}
+	data, err := c.read(c.rooms[depth], int64(page)*c.pageSize, c.pageSize)
 	if err != nil {
 		return err
 	}
-	more := uint64(u32(header[12:]))
-	if u64(header) != page || page+more >= c.pages {
+	more := uint64(u32(data[12:]))
+	if u64(data) != page || page+more >= c.pages {
 		return bad("another page")
 	}
 	for i := page; i <= page+more; i++ {
@@ -137,10 +145,12 @@ func (c *checker) tree(page uint64, keys span, depth int, inner bool) error {
 			return bad("reached twice")
 		}
 	}
-	data, err := c.read(int64(page)*c.pageSize, int64(more+1)*c.pageSize)
-	if err != nil {
-		return err
+	if more > 0 {
+		if data, err = c.read(data, int64(page)*c.pageSize, int64(more+1)*c.pageSize); err != nil {
+			return err
+		}
 	}
+	c.rooms[depth] = data // and depth grows with each page on the way
 
 	switch u16(data[8:]) {
 	case leafFlag:

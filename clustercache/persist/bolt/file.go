@@ -21,6 +21,10 @@ import (
 // maxAside is how many damaged files are kept beside the one in use.
 const maxAside = 3
 
+// minSpare is how much more of a file than is in use may be free without the file
+// being made smaller.
+const minSpare = 8 << 20
+
 // maxMoves is how often another process may set the file aside while it is
 // being opened.
 const maxMoves = 10
@@ -103,30 +107,32 @@ func explained(path string, err error) error {
 		err, info.Mode().Perm(), owner.Uid, os.Geteuid())
 }
 
-// prepare returns why the file must be set aside, or nil if bbolt may use it. A
-// file that is not ours is an error, and is left as it is.
-func (f *file) prepare() (damage, err error) {
+// prepare returns why the file must be set aside, or nil if bbolt may use it,
+// and whether more of it is free than in use. A file that is not ours is an
+// error, and is left as it is.
+func (f *file) prepare() (sparse bool, damage, err error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return false, nil, err
 	}
 	if info.Size() > 0 {
 		what, err := foreign(f)
 		if err != nil {
-			return nil, err
+			return false, nil, err
 		}
 		if what != "" {
-			return nil, fmt.Errorf("%w: %s, and is left as it is", ErrForeign, what)
+			return false, nil, fmt.Errorf("%w: %s, and is left as it is", ErrForeign, what)
 		}
 	}
 	if err := narrow(info.Mode().Perm(), f.Chmod); err != nil {
-		return nil, err
+		return false, nil, err
 	}
 	if info.Size() == 0 {
-		return nil, f.begin()
+		return false, nil, f.begin()
 	}
+	used, damage, err := check(f, info.Size())
 
-	return check(f, info.Size())
+	return info.Size() > 2*used+minSpare, damage, err
 }
 
 // narrow takes the rights to a file from all but its owner. A file that belongs
