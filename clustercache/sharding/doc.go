@@ -52,7 +52,8 @@
 //   - At no time do two replicas own a cluster, each by its own clock
 //     (TestSimulation and TestNoInterleavingHasTwoOwners in internal/protocol,
 //     where the argument is).
-//   - The fencing token of a slot grows with each owner: [Lease].Token.
+//   - The fencing token of a cluster grows with each owner, whatever the number
+//     of slots: [Lease].Token (TestHazardTokensGoBackWithOtherSlots).
 //   - After a replica was killed, its clusters are owned again within 20 s
 //     (TestKilledReplicaIsReplacedWithin20Seconds); after it was asked to stop,
 //     as soon as its work has ended (TestClosedReplicaHandsOverAtOnce).

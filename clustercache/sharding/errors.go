@@ -51,7 +51,7 @@ func (e *NameError) Error() string {
 // for other clusters, or by an incompatible version. Of replicas that disagree
 // about this two could own a cluster, or none, so the later one does not run. To
 // change the number of slots or the selector, stop all replicas, and delete the
-// Lease.
+// Lease that is named here, and no other: tokens go on from those of the slots.
 type GroupError struct {
 	// Group is the name of the group, and Lease that of its Lease.
 	Group, Lease string
@@ -63,7 +63,8 @@ type GroupError struct {
 
 // Error implements error.
 func (e *GroupError) Error() string {
-	return fmt.Sprintf("sharding: group %s has %d slots, format %q and selector %q, by its lease %s",
+	return fmt.Sprintf("sharding: group %s has %d slots, format %q and selector %q, by its lease %s, "+
+		"and this replica has others; to change them, stop all replicas, and delete that lease alone",
 		e.Group, e.Slots, e.Format, e.Selector, e.Lease)
 }
 

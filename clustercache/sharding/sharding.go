@@ -152,7 +152,7 @@ func (s *Sharding) Slot(cluster client.ObjectKey) int {
 type Lease struct {
 	// Slot is the cluster's slot.
 	Slot int
-	// Token is the slot's fencing token: it grows with each change of the
+	// Token is the fencing token: it grows with each change of the cluster's
 	// owner.
 	Token int64
 	// Until is when the ownership ends, unless a renewal succeeds before.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -320,6 +322,34 @@ func TestReplicaWithAnotherNumberOfSlotsDoesNotRun(t *testing.T) {
 		require.ErrorAs(t, b.err, &mismatch)
 		require.Equal(t, 64, mismatch.Slots)
 		require.Contains(t, b.err.Error(), "operator has 64 slots")
+		require.Contains(t, b.err.Error(), "stop all replicas, and delete that lease alone")
+	})
+}
+
+// TestHazardTokensGoBackWithOtherSlots founds a group anew, as [GroupError] says:
+// the clusters of a slot have been in others before, whose Leases are still
+// there.
+func TestHazardTokensGoBackWithOtherSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 40)
+		defer g.stop()
+		kube, err := kubernetes.NewForConfig(g.config)
+		require.NoError(t, err)
+		before := map[client.ObjectKey]int64{}
+		for _, slots := range []int{8, 32, 1, 8} {
+			g.options.Slots = slots
+			for range 3 { // each has the clusters once
+				g.start(1)
+				g.waitOwned(10 * time.Second)
+				for cluster, token := range g.tokens() {
+					require.Greater(t, token, before[cluster], "%s, by %d slots", cluster, slots)
+					before[cluster] = token
+				}
+				g.stop()
+			}
+			require.NoError(t, kube.CoordinationV1().Leases("default").Delete(t.Context(), "operator-sharding",
+				metav1.DeleteOptions{}))
+		}
 	})
 }
 

@@ -62,7 +62,8 @@ type Lease struct {
 	// Holder is the [HolderID] of the member that took the slot last. It is
 	// empty if that member released it (Slot).
 	Holder string
-	// Token counts the owners of the slot (Slot).
+	// Token is higher than those of all former owners of the slot, and of its
+	// clusters (Slot).
 	Token int64
 	// Since is when the Holder took the slot, or the last one released it, by
 	// the clock of that replica. It is zero if that replica did not say when it

@@ -309,7 +309,7 @@ func (s *step) move(n int, mine bool) {
 			Revision: slot.Revision,
 			Slot:     n,
 			Holder:   s.ID(),
-			Token:    slot.top + 1,
+			Token:    s.top + 1,
 		})
 	case !mine && slot.Holder == s.ID() && (slot.overtaken() || s.ready(&slot.held)):
 		s.write(&slot.held, Action{

@@ -64,6 +64,10 @@ type Replica struct {
 	own     membership
 	members []*member // by name; the replica's own is among them
 	slots   []slot
+	// top is the highest token seen of any slot. A slot's next one is higher: the
+	// clusters of a slot have been in others if the group once had another number
+	// of them.
+	top int64
 
 	published Plan   // by the eldest member, as it was seen last
 	planned   inputs // of the replica's own plan
@@ -156,7 +160,6 @@ type member struct {
 // slot is a slot with its Lease.
 type slot struct {
 	held
-	top     int64 // the highest token seen
 	givenUp int64 // tokens up to this one are never used again
 	// owned is the token by which the replica owns the slot, as announced by
 	// [Gain] and [Lose]; 0 if it does not.

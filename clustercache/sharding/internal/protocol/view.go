@@ -48,10 +48,12 @@ func (r *Replica) Observe(now time.Time, l Lease) {
 		r.observeCharter(l)
 	case l.Role == Member:
 		r.observeMember(now, l)
-	case l.Role == Slot && l.Slot >= 0 && l.Slot < len(r.slots) && l.Name == r.slots[l.Slot].Name:
-		s := &r.slots[l.Slot]
-		s.Lease, s.exists = l, true
-		s.top = max(s.top, l.Token)
+	case l.Role == Slot:
+		r.top = max(r.top, l.Token)
+		if l.Slot >= 0 && l.Slot < len(r.slots) && l.Name == r.slots[l.Slot].Name {
+			s := &r.slots[l.Slot]
+			s.Lease, s.exists = l, true
+		}
 	}
 }
 
