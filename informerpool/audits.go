@@ -326,19 +326,6 @@ func (p *Pool) doubtSiblings(i *informer) {
 	}
 }
 
-// siblings returns the other informers of an informer's resource.
-func (p *Pool) siblings(of *informer) (siblings []*informer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	for i := range of.cluster.informers {
-		if i != of && i.key.Resource.GroupResource() == of.key.Resource.GroupResource() {
-			siblings = append(siblings, i)
-		}
-	}
-	return siblings
-}
-
 // audited schedules the next audit of an informer. It reports whether the
 // informer has to list because its regular audit failed repeatedly: the result
 // of that list then decides the state of the cache.

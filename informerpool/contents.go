@@ -121,8 +121,8 @@ func (i *informer) reachedPart(o *Object) {
 		return
 	}
 	version, ordered := o.Version()
-	for before := i.parts.Load(); ordered && version > before; before = i.parts.Load() {
-		if i.parts.CompareAndSwap(before, version) {
+	for before := i.siblings.parts.Load(); ordered && version > before; before = i.siblings.parts.Load() {
+		if i.siblings.parts.CompareAndSwap(before, version) {
 			return
 		}
 	}
@@ -245,6 +245,7 @@ func (i *informer) commitTrimmed(l *listing, rv string) {
 	i.mergeLocked(values)
 	i.mu.refused.AddAll(l.cramped)
 	i.mu.partial = rv
+	i.siblings.raiseLocked(i)
 	i.chargeLocked()
 }
 
@@ -260,6 +261,7 @@ func (i *informer) commitPart() {
 		}
 	}
 	i.mergeLocked(values)
+	i.siblings.raiseLocked(i)
 	i.chargeLocked()
 }
 

@@ -24,21 +24,38 @@ type floor struct {
 	followed string // by an informer that follows its server
 }
 
-// shown returns the floor of a list that is about to begin.
+// shown returns the floor of a list that is about to begin. Which informers
+// follow their server matters only once lists lag.
 func (r *reflector) shown() (f floor) {
 	i := r.informer
 	f.shown = i.cluster.histories.Shown(i.key.Resource.GroupResource(), string(r.server.epoch))
-	for _, other := range i.pool.siblings(i) {
-		other.mu.RLock()
-		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch {
-			version := other.shownAtLocked()
-			f.shown = ordering.Further(f.shown, version)
-			if other.mu.state == StateSynced && other.mu.detached.IsZero() {
-				f.followed = ordering.Further(f.followed, version)
-			}
-		}
-		other.mu.RUnlock()
+	most := i.siblings.peak()
+	if most.by != nil && most.by != i && most.epoch == r.server.epoch && r.failures.lagging.IsZero() &&
+		most.by.follows(most.era) {
+		f.shown = ordering.Further(f.shown, most.version)
+		return f
 	}
+
+	var found peak
+	for _, other := range append(i.pool.siblings(i), i) {
+		other.mu.RLock()
+		shows, followed := other.peakLocked(), other.mu.state == StateSynced && other.mu.detached.IsZero()
+		other.mu.RUnlock()
+		if shows.by == nil || shows.epoch != r.server.epoch {
+			continue
+		}
+		if shows.over(found) {
+			found = shows
+		}
+		if other == i {
+			continue
+		}
+		f.shown = ordering.Further(f.shown, shows.version)
+		if followed {
+			f.followed = ordering.Further(f.followed, shows.version)
+		}
+	}
+	i.siblings.replace(most, found)
 
 	return f
 }

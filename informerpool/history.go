@@ -13,7 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
@@ -132,7 +131,7 @@ func (s *server) streamedVersion(ctx context.Context) (string, error) {
 // counts as a sign of life.
 func (s *server) pagedVersion(ctx context.Context, proof bool) (string, error) {
 	opts := metav1.ListOptions{}
-	if namesOne(s.informer.key) {
+	if s.informer.name != "" {
 		opts = s.listOptions()
 	}
 	opts.Limit = 1
@@ -187,18 +186,8 @@ func (s *server) remembers(ctx context.Context, version string) bool {
 // selection.
 func (s *server) question() metav1.ListOptions {
 	o := s.listOptions()
-	if !namesOne(s.informer.key) {
+	if s.informer.name == "" {
 		o.FieldSelector = strings.TrimSuffix(nobody+","+o.FieldSelector, ",")
 	}
 	return o
-}
-
-// namesOne reports whether a key selects one object by its name.
-func namesOne(k Key) bool {
-	selector, err := fields.ParseSelector(k.FieldSelector)
-	if err != nil {
-		return false
-	}
-	_, exact := selector.RequiresExactMatch("metadata.name")
-	return exact
 }

@@ -56,6 +56,7 @@ func (p *Pool) runLocked(r *reflector) {
 		p.rights.Join(&i.right)
 	}
 	i.cluster.informers[i] = struct{}{}
+	i.siblings.addLocked(i)
 	p.running.Go(func() { i.run(r) })
 }
 
@@ -134,5 +135,6 @@ func (p *Pool) unlinkLocked(i *informer) {
 	p.mu.audits.due.Remove(&i.audits.next)
 	p.rights.Leave(&i.right)
 	delete(i.cluster.informers, i)
+	i.siblings.removeLocked(i)
 	p.foldLocked(i.key.Cluster, i.cluster)
 }

@@ -5,7 +5,6 @@ package informerpool
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,8 +65,9 @@ type informer struct {
 	signs     signs
 	published published
 
-	parts *atomic.Uint64 // see Lease.PartsReached
-	part  bool           // it selects by labels, or by other fields than one name
+	siblings *siblings // it, and the other informers of its resource
+	name     string    // of its objects, if all have the same
+	part     bool      // it selects by labels, or by other fields than one name
 
 	// mu is taken after the pool's lock, and before that of a subscription. No
 	// I/O happens and no user's function is called while it is held.
@@ -116,9 +116,9 @@ func newInformer(p *Pool, key Key) *informer {
 		wake:    backoff.NewWaker(),
 		holders: holders{leases: map[*Lease]struct{}{}},
 	}
-	i.parts = i.cluster.partsLocked(key.Resource.GroupResource())
-	i.part = key.LabelSelector != "" ||
-		key.FieldSelector != "" && (strings.Contains(key.FieldSelector, ",") || !namesOne(key))
+	i.siblings = i.cluster.siblingsLocked(key.Resource.GroupResource())
+	name, alone := theName(key)
+	i.name, i.part = name, !alone && key.LabelSelector+key.FieldSelector != ""
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store = store.New()
 	i.right.Value = i

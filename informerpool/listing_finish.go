@@ -168,10 +168,10 @@ func (l *listing) number() int {
 // list.
 func (l *listing) disproved(rv string) error {
 	r := l.reflector
-	if r.counts() {
+	if r.counts() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
 		return nil
 	}
-	for _, i := range r.informer.pool.siblings(r.informer) {
+	for _, i := range r.informer.pool.overlapping(r.informer) {
 		if proof := l.disprovedBy(i, rv); proof != nil {
 			return proof
 		}

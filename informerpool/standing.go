@@ -159,9 +159,10 @@ type readOutlook struct {
 	unknown  int
 }
 
-// changedLocked wakes those that wait for a change of the informer, and records
-// a notice of it if there is one.
+// changedLocked records what the informer shows, wakes those that wait for a
+// change of it, and records a notice of it if there is one.
 func (i *informer) changedLocked() {
+	i.siblings.raiseLocked(i)
 	i.mu.waiters.wake()
 	if i.pool.options.OnChanged == nil || i.mu.state == StateDying || i.mu.state == StateGone {
 		return

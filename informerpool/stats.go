@@ -209,23 +209,22 @@ type clusterStats struct {
 
 	histories histories.Histories
 
-	parts map[schema.GroupResource]*atomic.Uint64 // see Lease.PartsReached; protected by the pool's lock
+	siblings map[schema.GroupResource]*siblings // its informers by resource; protected by the pool's lock
 }
 
-// partsLocked returns how far the informers of parts of a resource have come.
-// The pool's lock is held.
-func (c *clusterStats) partsLocked(resource schema.GroupResource) *atomic.Uint64 {
-	if c.parts[resource] == nil {
-		c.parts[resource] = &atomic.Uint64{}
+// siblingsLocked returns the informers of a resource. The pool's lock is held.
+func (c *clusterStats) siblingsLocked(resource schema.GroupResource) *siblings {
+	if c.siblings[resource] == nil {
+		c.siblings[resource] = &siblings{by: map[string]map[string]map[*informer]struct{}{}}
 	}
-	return c.parts[resource]
+	return c.siblings[resource]
 }
 
 // statsLocked returns the records of a cluster. The pool's lock is held.
 func (p *Pool) statsLocked(cluster types.NamespacedName) *clusterStats {
 	c := p.mu.stats[cluster]
 	if c == nil {
-		c = &clusterStats{informers: map[*informer]struct{}{}, parts: map[schema.GroupResource]*atomic.Uint64{}}
+		c = &clusterStats{informers: map[*informer]struct{}{}, siblings: map[schema.GroupResource]*siblings{}}
 		p.mu.stats[cluster] = c
 	}
 	c.leaving = false

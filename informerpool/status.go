@@ -215,7 +215,7 @@ func (i *informer) shownAtLocked() string {
 // PartsReached returns a version that no informer of the lease's resource is
 // beyond, among those that select by labels or other fields, with any object
 // that it has or had. It says nothing of other histories than the newest.
-func (l *Lease) PartsReached() uint64 { return l.informer().parts.Load() }
+func (l *Lease) PartsReached() uint64 { return l.informer().siblings.parts.Load() }
 
 // compareKeys orders keys by cluster, resource and selection.
 func compareKeys(a, b Key) int {
