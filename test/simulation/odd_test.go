@@ -293,7 +293,8 @@ func steadily(w *world, s *site) {
 	}
 	watches := len(w.watching(s)) // and those that reads keep, of which there are fewer
 	lists, _ := followings(aside.Requests(nil)[requests:], w.gauges)
-	if most := steadyLists * watches * times; lists > most && !w.gauges.loose {
+	ends := times + int(time.Hour/(w.timeLimit/2)) // a watch is cut, or reaches its limit
+	if most := steadyLists * watches * ends; lists > most && !w.gauges.loose {
 		w.fail("%s cost %d lists in an hour, and may cost %d", w.familyNames(), lists, most)
 	}
 	w.await(time.Minute, "after an hour")
