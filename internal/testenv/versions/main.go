@@ -42,7 +42,7 @@ var suites = []suite{
 	{pkg: "./test/clusterapi", run: "^TestReal"},
 	{pkg: "./test/connecting", run: "^TestReal"},
 	{pkg: "./test/declaring", run: "^TestReal"},
-	{pkg: "./test/pool/model", run: "^TestOnRealClusters$"},
+	{pkg: "./test/pool", run: "^TestOnRealClusters$"},
 	{pkg: "./clustercache/multicluster", run: "^TestReal"},
 	{pkg: "./clustercache/resolver/realhub"},
 	{pkg: "./test/conformance"},
