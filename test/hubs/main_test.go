@@ -8,7 +8,7 @@ package hubs_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }

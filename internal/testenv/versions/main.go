@@ -44,7 +44,7 @@ var suites = []suite{
 	{pkg: "./test/declaring", run: "^TestReal"},
 	{pkg: "./test/pool", run: "^TestOnRealClusters$"},
 	{pkg: "./clustercache/multicluster", run: "^TestReal"},
-	{pkg: "./clustercache/resolver/realhub"},
+	{pkg: "./test/hubs", run: "^TestReal"},
 	{pkg: "./test/conformance"},
 	{pkg: "./test/scenarios", run: "^Test(ReadersOnDemand|RemoteAssemblies|Controllers|Declarations)$"},
 	{pkg: "./test/e2e"},

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package realhub_test checks package resolver against a real API server.
-package realhub_test
+package hubs_test
 
 import (
 	"context"
@@ -24,13 +23,11 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
-
 const agent = "resolver-under-test"
 
 var (
 	kustomization = schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}
-	clusterA      = resolver.Cluster{Namespace: "default", Name: "a"}
+	realA         = resolver.Cluster{Namespace: "default", Name: "a"}
 )
 
 // hubClient returns a client whose requests can be distinguished from others.
@@ -130,36 +127,36 @@ func TestRealHubIsFollowedThroughRestartsAndRollbacks(t *testing.T) {
 	w := watch(t, r)
 	one := capiSecret("a", "one")
 	require.NoError(t, hub.Client().Create(ctx, one))
-	w.until(t, clusterA, "one")
+	w.until(t, realA, "one")
 	one.Data["value"] = kubeconfig("two")
 	require.NoError(t, hub.Client().Update(ctx, one))
-	w.until(t, clusterA, "two")
+	w.until(t, realA, "two")
 
 	snapshot, err := hub.Snapshot(ctx)
 	require.NoError(t, err)
 	one.Data["value"] = kubeconfig("three")
 	require.NoError(t, hub.Client().Update(ctx, one))
 	require.NoError(t, hub.Client().Create(ctx, capiSecret("b", "b")))
-	w.until(t, clusterA, "three")
+	w.until(t, realA, "three")
 	w.until(t, resolver.Cluster{Namespace: "default", Name: "b"}, "b")
 	require.Equal(t, 1, lists(t, hub))
 
 	require.NoError(t, hub.StopAPIServer(ctx))
-	_, err = w.Resolve(ctx, clusterA)
+	_, err = w.Resolve(ctx, realA)
 	require.NoError(t, err, "the last answer stays while the hub is down")
 	require.NoError(t, hub.StartAPIServer(ctx))
 	require.NoError(t, hub.Client().Get(ctx, client.ObjectKeyFromObject(one), one))
 	one.Data["value"] = kubeconfig("four")
 	require.NoError(t, hub.Client().Update(ctx, one))
-	w.until(t, clusterA, "four")
+	w.until(t, realA, "four")
 	require.LessOrEqual(t, lists(t, hub), 2, "a restart costs one list at most")
 
 	require.NoError(t, hub.Rollback(ctx, snapshot))
-	w.until(t, clusterA, "two")
+	w.until(t, realA, "two")
 	w.until(t, resolver.Cluster{Namespace: "default", Name: "b"}, "")
 	clusters, err := w.Clusters(ctx)
 	require.NoError(t, err)
-	require.Equal(t, []resolver.Cluster{clusterA}, clusters)
+	require.Equal(t, []resolver.Cluster{realA}, clusters)
 }
 
 func TestRealHubServesSelectionsByNameAndType(t *testing.T) {
@@ -177,13 +174,13 @@ func TestRealHubServesSelectionsByNameAndType(t *testing.T) {
 		resolver.FluxOptions{Kind: kustomization, HubOptions: resolver.HubOptions{Grace: -1}})
 	require.NoError(t, err)
 	w := watch(t, flux)
-	w.until(t, clusterA, "")
+	w.until(t, realA, "")
 	plain := secret("plain", "one", nil)
 	require.NoError(t, hub.Client().Create(ctx, plain))
-	w.until(t, clusterA, "one")
+	w.until(t, realA, "one")
 	plain.Data["value"] = kubeconfig("two")
 	require.NoError(t, hub.Client().Update(ctx, plain))
-	w.until(t, clusterA, "two")
+	w.until(t, realA, "two")
 
 	typed, err := resolver.Secrets(hubClient(t, hub), resolver.SecretOptions{Type: "example.com/kubeconfig"})
 	require.NoError(t, err)
@@ -243,22 +240,22 @@ func TestRealHubServesReferencesToOneWhoMayReadNamedSecretsOnly(t *testing.T) {
 	})
 	require.NoError(t, err)
 	w := watch(t, r)
-	w.until(t, clusterA, "")
+	w.until(t, realA, "")
 	require.NoError(t, hub.Client().Create(ctx, secret("one", "t1", nil)))
-	w.until(t, clusterA, "t1")
+	w.until(t, realA, "t1")
 	require.NoError(t, hub.Client().Create(ctx, secret("two", "t2", nil)))
 	put("a", "two")
-	w.until(t, clusterA, "t2")
-	access, err := w.Resolve(ctx, clusterA)
+	w.until(t, realA, "t2")
+	access, err := w.Resolve(ctx, realA)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"names": "two"}, access.Labels())
 	_, err = w.Resolve(ctx, resolver.Cluster{Namespace: "default", Name: "b"})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 
 	require.NoError(t, hub.StopAPIServer(ctx))
-	_, err = w.Resolve(ctx, clusterA)
+	_, err = w.Resolve(ctx, realA)
 	require.NoError(t, err, "the last answer stays while the hub is down")
 	require.NoError(t, hub.StartAPIServer(ctx))
 	put("a", "one")
-	w.until(t, clusterA, "t1")
+	w.until(t, realA, "t1")
 }
