@@ -21,6 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/pooltest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 // requireSameAs requires that a process on a disk shows the server's state, and
@@ -76,7 +77,7 @@ func TestDamagedRecordsAreNeverShown(t *testing.T) {
 					first.stop()
 					s.Put("ns", "later", 1)
 					require.Equal(t, int64(1), restored(requireSameAs(t, s, disk.copy(), change)))
-					for range 40 {
+					for range repeat.Times(40) {
 						damaged := disk.copy()
 						bucket := slices.Sorted(maps.Keys(damaged.buckets))[r.IntN(2)]
 						keys := slices.Sorted(maps.Keys(damaged.buckets[bucket]))
