@@ -92,6 +92,7 @@ func TestRealMemberBehindABalancerIsNotTheCluster(t *testing.T) {
 			for time.Now().Before(deadline) {
 				require.NoError(t, fleettest.Get(t, cc, clustercache.LiveOnly))
 				require.NoError(t, fleettest.Get(t, cc, clustercache.CacheOnly))
+				<-time.After(10 * time.Millisecond)
 			}
 
 			requireNeverDisconnected(t, clusters)
