@@ -204,7 +204,7 @@ func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, now.Connected)
 			return now.Revision != old.Revision
-		}, 10*time.Second, 10*time.Millisecond)
+		}, fleettest.Patience, 10*time.Millisecond)
 	}
 	fleettest.Create(t, c, "three")
 	_, before := objects.Wait(fleettest.Named(fleettest.Key("a"), "three"))
@@ -254,7 +254,7 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 		require.Len(t, in, 1, "a list mixes two clusters")
 		seen[origin.Epoch] = true
 		return origin.Epoch != epoch && in[second.Name()]
-	}, 30*time.Second, time.Millisecond)
+	}, fleettest.Patience, time.Millisecond)
 	deleted, _ := objects.Wait(
 		func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "only-first" })
 	require.Equal(t, fleettest.Key("a"), deleted.Cluster)

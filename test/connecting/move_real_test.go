@@ -58,7 +58,7 @@ func TestRealNewCertificateAuthorityHealsWithTheNewAccess(t *testing.T) {
 	require.NoError(t, c.RestartWithNewCA(t.Context()))
 	clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
 	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == "TLSUnknownAuthority" },
-		20*time.Second, 10*time.Millisecond)
+		fleettest.Patience, 10*time.Millisecond)
 	d.Set(fleettest.Key("a"), c.Config())
 	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
 	fleettest.Create(t, c, "three")

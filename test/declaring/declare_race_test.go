@@ -296,12 +296,12 @@ func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		return len(u.cc.Usage().Uses) == 0 && fleettest.Status(t, u.cc).Informers == 0
-	}, 30*time.Second, 10*time.Millisecond)
+	}, fleettest.Patience, 10*time.Millisecond)
 	// Reads may have kept the other cluster known; a declaration that ends
 	// releases it.
 	fleettest.Declare(t, u.cc, fleettest.Owner("o"), fleettest.Target("b", "Secret"))
 	u.cc.Drop(fleettest.Owner("o"))
-	require.Eventually(t, func() bool { return len(u.cc.Clusters()) == 1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(u.cc.Clusters()) == 1 }, fleettest.Patience, 10*time.Millisecond)
 }
 
 // TestClusterTakenInTheMomentItIsLetGoComesBack: without a grace, a cluster is
