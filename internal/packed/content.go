@@ -34,7 +34,11 @@ func newDecoder() *decoder { return decoders.Get().(*decoder) }
 // close resets the decoder, so that it refers to nothing, and returns it to the
 // pool.
 func (d *decoder) close() {
-	d.reader, d.arena = reader{}, arena{}
+	d.begin(nil)
+	if cap(d.space) > scratchMax {
+		d.space = nil
+	}
+	d.arena = arena{}
 	clear(d.entries)
 	clear(d.values)
 	d.entries, d.values = d.entries[:0], d.values[:0]
@@ -43,7 +47,7 @@ func (d *decoder) close() {
 
 // read reads a value.
 func (d *decoder) read(b []byte) any {
-	d.reader = reader{b: b}
+	d.begin(b)
 	return d.value()
 }
 

@@ -93,11 +93,11 @@ func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
 	d := newDecoder()
 	defer d.close()
 	// A type without a TypeMeta may still have fields with these names.
-	d.reader = reader{b: o.kind.members}
+	d.begin(o.kind.members)
 	if !p.members(d, v) {
 		return false
 	}
-	d.reader = reader{b: s.rest()}
+	d.begin(s.rest())
 
 	return p.members(d, v)
 }
@@ -120,7 +120,7 @@ func (o *Object) objectMeta(s *scratch, m *metav1.ObjectMeta) bool {
 	}
 	d := newDecoder()
 	defer d.close()
-	d.reader = reader{b: s.metadata()}
+	d.begin(s.metadata())
 	p := planOf(reflect.TypeFor[metav1.ObjectMeta]())
 
 	return p.members(d, reflect.ValueOf(m).Elem())
@@ -148,13 +148,13 @@ func (o *Object) content(s *scratch) map[string]any {
 	if o.flags&hasOwners != 0 {
 		meta["ownerReferences"] = d.read(s.owners())
 	}
-	d.reader = reader{b: s.metadata()}
+	d.begin(s.metadata())
 	d.object(meta)
 
 	content := make(map[string]any, 8)
 	content["apiVersion"], content["kind"] = o.kind.apiVersion, o.kind.gvk.Kind
 	content["metadata"] = meta
-	d.reader = reader{b: s.rest()}
+	d.begin(s.rest())
 
 	return d.object(content)
 }

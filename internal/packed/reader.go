@@ -14,9 +14,13 @@ import (
 // nothing. That makes decoding cheaper than with the library, which validates
 // first.
 type reader struct {
-	b []byte
-	i int
+	b     []byte
+	i     int
+	space []byte // for a literal with escapes
 }
+
+// begin begins to read b.
+func (r *reader) begin(b []byte) { r.b, r.i = b, 0 }
 
 // peek skips white space and returns the next byte, or 0 at the end.
 func (r *reader) peek() byte {
@@ -88,17 +92,16 @@ func (r *reader) literal() (quoted []byte, plain bool) {
 	return quoted, plain && (ascii || utf8.Valid(quoted))
 }
 
-// text reads a string literal and returns the bytes that it stands for.
+// text reads a string literal and returns the bytes that it stands for. They
+// are valid until the next call.
 func (r *reader) text() []byte {
 	quoted, plain := r.literal()
 	if plain {
 		return quoted[1 : len(quoted)-1]
 	}
-	return []byte(unquote(quoted))
+	r.space = wire.AppendText(r.space[:0], quoted)
+	return r.space
 }
-
-// unquote resolves the escapes and invalid UTF-8 of a literal.
-func unquote(quoted []byte) string { return wire.String(quoted) }
 
 // key reads a key and advances to its value.
 func (r *reader) key() []byte {

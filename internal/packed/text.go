@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 var _ labels.Labels = (*text)(nil)
@@ -35,7 +37,7 @@ func (t *text) str(r *reader) string {
 	start := r.i + 1
 	quoted, plain := r.literal()
 	if !plain {
-		return unquote(quoted)
+		return wire.String(quoted)
 	}
 	return t.json[start : r.i-1]
 }

@@ -155,10 +155,37 @@ func unquote(quoted []byte) string {
 	if plain(quoted) {
 		return string(quoted[1 : len(quoted)-1])
 	}
+	var space [64]byte
+	return string(AppendText(space[:0], quoted))
+}
+
+// escapes are the bytes that escapes of one byte stand for.
+var escapes = [256]byte{
+	'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t',
+}
+
+// AppendText appends what a valid literal (with its quotes) stands for,
+// resolving escapes and invalid UTF-8 as encoding/json does. It leaves only
+// escapes of code points and invalid UTF-8 to that: quotes are escaped in the
+// keys of managedFields, and in annotations that contain JSON.
+func AppendText(dst, quoted []byte) []byte {
+	from, rest := len(dst), quoted[1:len(quoted)-1]
+	for simple := utf8.Valid(rest); simple; {
+		at := bytes.IndexByte(rest, '\\')
+		if at < 0 {
+			return append(dst, rest...)
+		}
+		c := escapes[rest[at+1]]
+		if simple = c != 0; simple {
+			dst = append(append(dst, rest[:at]...), c)
+			rest = rest[at+2:]
+		}
+	}
+
 	var s string
 	// A validated literal cannot fail.
 	_ = json.Unmarshal(quoted, &s)
-	return s
+	return append(dst[:from], s...)
 }
 
 // keyIs reports whether the key literal (with its quotes) stands for name.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetcache/fleetcache/internal/repeat"
 	"github.com/fleetcache/fleetcache/internal/wire"
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
 )
@@ -364,4 +365,24 @@ func TestReadingPartsStopsAtInvalidBytes(t *testing.T) {
 	}
 	require.Equal(t, "more than 7 object bytes", (&wire.LimitError{What: "object bytes", Limit: 7}).Error())
 	require.Equal(t, "document is not a JSON object", (&wire.FieldError{Reason: "is not a JSON object"}).Error())
+}
+
+// TestLiteralsStandForWhatTheLibrarySays: whatever escapes they have.
+func TestLiteralsStandForWhatTheLibrarySays(t *testing.T) {
+	pieces := []string{
+		`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u0041`, `\u00e9`, `\ud83d\ude00`, `\ud83d`, `\udc00`, `\u0000`,
+		"k:{", "é", "\xff", "\xe2\x82", "plain", "",
+	}
+	r := rand.New(rand.NewPCG(11, 12))
+	for range repeat.Times(20_000) {
+		text := []byte(`"`)
+		for range r.IntN(6) {
+			text = append(text, pieces[r.IntN(len(pieces))]...)
+		}
+		text = append(text, '"')
+		var want string
+		require.NoError(t, json.Unmarshal(text, &want))
+		require.Equal(t, want, wire.String(text), "%s", text)
+		require.Equal(t, "before"+want, string(wire.AppendText([]byte("before"), text)), "%s", text)
+	}
 }
