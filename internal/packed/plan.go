@@ -23,6 +23,7 @@ type plan struct {
 	elem   *plan             // of pointers, slices and maps
 	fields map[string]*field // of structs
 	meta   bool              // a struct whose "metadata" is a metav1.ObjectMeta
+	spaces sync.Pool         // of pointers to slices of a slice's type, to read elements into
 }
 
 // field is a member of a struct.

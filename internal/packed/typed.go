@@ -154,22 +154,45 @@ func (p *plan) slice(d *decoder, v reflect.Value) bool {
 		return false
 	}
 
-	n := 0
+	return p.elements(d, v)
+}
+
+// elements reads the elements of a slice into one that is used again, so that
+// the slice has room for them and no more: what is read may be kept for long.
+func (p *plan) elements(d *decoder, v reflect.Value) bool {
+	space := reflect.ValueOf(p.spaces.Get())
+	if !space.IsValid() {
+		space = reflect.New(p.typ)
+	}
+	all, n := space.Elem(), 0
 	for ; d.more(); n++ {
-		if n == v.Cap() {
-			v.Grow(1)
+		if n == all.Cap() {
+			all.Grow(max(n, 4))
 		}
-		v.SetLen(n + 1)
-		if !p.elem.read(p.elem, d, v.Index(n)) {
+		all.SetLen(n + 1)
+		if !p.elem.read(p.elem, d, all.Index(n)) {
 			return false
 		}
 	}
 
 	if n == 0 {
 		v.Set(reflect.MakeSlice(p.typ, 0, 0))
+	} else {
+		v.Grow(n)
+		v.SetLen(n)
+		reflect.Copy(v, all)
+		all.Clear()
+		all.SetLen(0)
 	}
+	if all.Cap()*int(p.elem.typ.Size()) <= spaceMax { //nolint:gosec // the size of a Go type
+		p.spaces.Put(space.Interface())
+	}
+
 	return true
 }
+
+// spaceMax is the size of the largest slice that is used again.
+const spaceMax = 1 << 16
 
 func (p *plan) bytes(d *decoder, v reflect.Value) bool {
 	switch d.b[d.i] {
