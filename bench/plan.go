@@ -41,12 +41,15 @@ type plan struct {
 	// subjects of fleets, and most kinds.
 	light        bool
 	fleetObjects int // per kind and cluster
-	rest         time.Duration
-	outages      []time.Duration
-	patience     time.Duration // bounds each wait for a fleet
-	rates        []float64     // changes per second, for events
-	kindObjects  int           // of each kind in one cluster
-	objectGrowth []int         // objects of one kind
+	// readClusters is the size of the fleet whose objects are read, and
+	// readObjects their number per kind and cluster.
+	readClusters, readObjects int
+	rest                      time.Duration
+	outages                   []time.Duration
+	patience                  time.Duration // bounds each wait for a fleet
+	rates                     []float64     // changes per second, for events
+	kindObjects               int           // of each kind in one cluster
+	objectGrowth              []int         // objects of one kind
 }
 
 // Both plans measure the same things. The figures of short are less precise,
@@ -66,6 +69,8 @@ var (
 		growth:       []int{10, 50, 200, 1000},
 		peerGrowth:   []int{5, 10, 30},
 		fleetObjects: 100,
+		readClusters: 50,
+		readObjects:  200,
 		rest:         30 * time.Second,
 		outages:      []time.Duration{5 * time.Second, 20 * time.Second},
 		patience:     5 * time.Minute,
@@ -87,6 +92,8 @@ var (
 		growth:       []int{5, 10},
 		peerGrowth:   []int{1, 2},
 		fleetObjects: 20,
+		readClusters: 3,
+		readObjects:  50,
 		rest:         time.Second,
 		outages:      []time.Duration{time.Second},
 		patience:     time.Minute,

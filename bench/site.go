@@ -105,6 +105,7 @@ func (p plan) steps(s *site) []step {
 		{"objects", s.on(s.objectGrowth)},
 		{"floors", p.floors},
 		{"events", p.events},
+		{"operator", p.operator},
 		{"empty", p.idleClusters},
 		{"fleet", p.fleet},
 		{"peers", p.peers},

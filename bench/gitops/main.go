@@ -126,11 +126,11 @@ func (s *subject) ResourceVersion(_ context.Context, m measure.Mark) (string, er
 }
 
 // Listen implements measure.Listener.
-func (s *subject) Listen(_ context.Context, k measure.Kind, handle func(string)) error {
-	for _, c := range s.caches {
+func (s *subject) Listen(_ context.Context, k measure.Kind, handle func(int, measure.Object)) error {
+	for i, c := range s.caches {
 		c.OnEvent(func(_ watch.EventType, u *unstructured.Unstructured) {
 			if u.GetKind() == k.Kind {
-				handle(u.GetResourceVersion())
+				handle(i, u)
 			}
 		})
 	}

@@ -19,9 +19,16 @@ import (
 
 // Listener is a Subject that delivers events.
 type Listener interface {
-	// Listen calls handle with the resourceVersion of each object of the kind
-	// that has changed, from now on, in all clusters.
-	Listen(ctx context.Context, k Kind, handle func(resourceVersion string)) error
+	// Listen calls handle with the number of the cluster and each object of the
+	// kind that has changed, from now on, in all clusters.
+	Listen(ctx context.Context, k Kind, handle func(cluster int, o Object)) error
+}
+
+// Object is an object as its handlers get it.
+type Object interface {
+	GetNamespace() string
+	GetName() string
+	GetResourceVersion() string
 }
 
 // ErrNoEvents indicates that a Subject is no Listener.
@@ -89,7 +96,8 @@ func (t Task) events(ctx context.Context, open Open) (Figures, error) {
 	if err := s.Watch(ctx, t.Kinds[:1]); err != nil {
 		return nil, err
 	}
-	if err := listener.Listen(ctx, t.Kinds[0], handled.note); err != nil {
+	err = listener.Listen(ctx, t.Kinds[0], func(_ int, o Object) { handled.note(o.GetResourceVersion()) })
+	if err != nil {
 		return nil, err
 	}
 	for _, rate := range t.Rates {

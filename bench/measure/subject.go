@@ -31,7 +31,7 @@ type Open func(ctx context.Context, clusters []Cluster) (Subject, error)
 
 // Task is what is measured.
 type Task struct {
-	// Work is WorkKind, WorkFleet or WorkEvents.
+	// Work is WorkKind, WorkFleet, WorkEvents or WorkOperator.
 	Work    string
 	Subject string
 	// Clusters are the clusters, unless Control is set.
@@ -52,17 +52,21 @@ type Task struct {
 	// Outages are the lengths of the outages. Without any, the fleet is not
 	// disturbed at all, as with a number of clusters that shows growth.
 	Outages []time.Duration
-	// Rates are how many objects change per second, for WorkEvents.
+	// Rates are how many objects change per second, for WorkEvents and, of all
+	// clusters together, WorkOperator, which takes the first.
 	Rates []float64
+	// Gets is how many objects an operator reads after a change.
+	Gets []int
 	// Patience bounds the wait for anything.
 	Patience time.Duration
 }
 
 // Names of works.
 const (
-	WorkKind   = "kind"
-	WorkFleet  = "fleet"
-	WorkEvents = "events"
+	WorkKind     = "kind"
+	WorkFleet    = "fleet"
+	WorkEvents   = "events"
+	WorkOperator = "operator"
 )
 
 // Figures are the results of a measurement, by name.
@@ -92,6 +96,8 @@ func (t Task) Run(ctx context.Context, open func(name string) (Open, error)) (Fi
 		return t.kind(ctx, o)
 	case WorkEvents:
 		return t.events(ctx, o)
+	case WorkOperator:
+		return t.operator(ctx, o)
 	case WorkFleet:
 		r := fleetRun{Task: t, control: Control{URL: t.Control}, figures: Figures{}}
 		return r.figures, r.run(ctx, o)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -192,6 +193,53 @@ func TestAFleetIsMeasured(t *testing.T) {
 	require.GreaterOrEqual(t, figures["relist/objects"], float64(clusters*few*len(fleetserver.Kinds())))
 	require.Zero(t, figures["stop/goroutines"])
 	require.Zero(t, f.Counts().Live)
+}
+
+// TestAnOperatorIsMeasured: all forms of reading, from ours and a peer.
+func TestAnOperatorIsMeasured(t *testing.T) {
+	f := newFleet(t, fleetserver.Options{Clusters: 2, Objects: few})
+	for _, subject := range []string{
+		subjects.Fleetcache, subjects.FleetcacheShared, subjects.FleetcacheUnstructured, subjects.Typed,
+	} {
+		figures, err := operatorTask(t, f, subject).Run(t.Context(), subjects.Named)
+		require.NoError(t, err)
+		for _, name := range []string{"cpu", "allocations", "allocated", "rss", "rate"} {
+			require.Positive(t, figures[name+"-3"], name)
+			require.Positive(t, figures[name+"-10"], name)
+		}
+		require.Greater(t, figures["allocations-10"], figures["allocations-3"])
+	}
+}
+
+func operatorTask(t *testing.T, f *fleetserver.Fleet, subject string) measure.Task {
+	t.Helper()
+	task := fleetTask(t, f, subject)
+	task.Work, task.Rates, task.Gets, task.Rest = measure.WorkOperator, []float64{200}, []int{3, 10}, time.Second
+	return task
+}
+
+// unread is a subject that loses what has changed.
+type unread struct {
+	measure.Subject
+	measure.Reader
+}
+
+func (unread) Get(context.Context, int, measure.Kind, measure.Key) error { return errors.New("lost") }
+
+// TestAnOperatorThatCannotReadHasNoFigures: a read that fails is no cheap read.
+func TestAnOperatorThatCannotReadHasNoFigures(t *testing.T) {
+	f := newFleet(t, fleetserver.Options{Clusters: 1, Objects: few})
+	_, err := operatorTask(t, f, subjects.Fleetcache).Run(t.Context(), func(name string) (measure.Open, error) {
+		open, err := subjects.Named(name)
+		return func(ctx context.Context, clusters []measure.Cluster) (measure.Subject, error) {
+			s, err := open(ctx, clusters)
+			if err != nil {
+				return nil, err
+			}
+			return unread{s, s.(measure.Reader)}, nil
+		}, err
+	})
+	require.ErrorContains(t, err, "lost")
 }
 
 // stale is a subject that never sees a change.

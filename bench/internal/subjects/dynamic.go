@@ -80,9 +80,9 @@ func (d *dynamicInformers) ResourceVersion(_ context.Context, m measure.Mark) (s
 }
 
 // Listen implements measure.Listener.
-func (d *dynamicInformers) Listen(_ context.Context, k measure.Kind, handle func(string)) error {
-	for _, f := range d.factories {
-		if err := listen(f.ForResource(gvrOf(k)).Informer(), handle); err != nil {
+func (d *dynamicInformers) Listen(_ context.Context, k measure.Kind, handle func(int, measure.Object)) error {
+	for i, f := range d.factories {
+		if err := listen(f.ForResource(gvrOf(k)).Informer(), i, handle); err != nil {
 			return err
 		}
 	}
@@ -90,10 +90,10 @@ func (d *dynamicInformers) Listen(_ context.Context, k measure.Kind, handle func
 }
 
 // listen adds a handler to an informer of client-go.
-func listen(informer cache.SharedIndexInformer, handle func(string)) error {
+func listen(informer cache.SharedIndexInformer, cluster int, handle func(int, measure.Object)) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, o any) {
 		if m, err := meta.Accessor(o); err == nil {
-			handle(m.GetResourceVersion())
+			handle(cluster, m)
 		}
 	}})
 	return err

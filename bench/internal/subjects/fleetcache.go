@@ -5,6 +5,7 @@ package subjects
 
 import (
 	"context"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -18,6 +19,7 @@ import (
 
 // fleetcache is this project's ClusterCache.
 type fleetcache struct {
+	form    form // of what is read
 	keys    []client.ObjectKey
 	cache   *clustercache.ClusterCache
 	watches []*clustercache.Watch
@@ -29,8 +31,18 @@ func keyOf(c measure.Cluster) client.ObjectKey {
 	return client.ObjectKey{Namespace: "fleet", Name: c.Name}
 }
 
-func openFleetcache(ctx context.Context, clusters []measure.Cluster) (measure.Subject, error) {
-	f := &fleetcache{}
+// openFleetcache opens a ClusterCache with options, from which objects are read
+// in one form.
+func openFleetcache(form form, options clustercache.Options) measure.Open {
+	return func(ctx context.Context, clusters []measure.Cluster) (measure.Subject, error) {
+		return newFleetcache(ctx, clusters, form, options)
+	}
+}
+
+func newFleetcache(
+	ctx context.Context, clusters []measure.Cluster, form form, options clustercache.Options,
+) (measure.Subject, error) {
+	f := &fleetcache{form: form}
 	configs := map[client.ObjectKey]*rest.Config{}
 	for _, c := range clusters {
 		config := configOf(c)
@@ -42,7 +54,8 @@ func openFleetcache(ctx context.Context, clusters []measure.Cluster) (measure.Su
 	if err != nil {
 		return nil, err
 	}
-	f.cache, err = clustercache.New(clustercache.Options{Resolver: static, ReadMode: clustercache.CacheOnly})
+	options.Resolver, options.ReadMode = static, clustercache.CacheOnly
+	f.cache, err = clustercache.New(options)
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +110,15 @@ func versionIn(ctx context.Context, r client.Reader, m measure.Mark) (string, er
 }
 
 // Listen implements measure.Listener.
-func (f *fleetcache) Listen(_ context.Context, k measure.Kind, handle func(string)) error {
+func (f *fleetcache) Listen(_ context.Context, k measure.Kind, handle func(int, measure.Object)) error {
 	for _, w := range f.watches {
 		if w.GVK() != gvkOf(k) {
 			continue
 		}
+		cluster := slices.Index(f.keys, w.Cluster())
 		_, err := w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {
 			if e.New != nil && !e.Initial {
-				handle(e.New.GetResourceVersion())
+				handle(cluster, e.New)
 			}
 		}))
 		if err != nil {
@@ -113,6 +127,18 @@ func (f *fleetcache) Listen(_ context.Context, k measure.Kind, handle func(strin
 	}
 
 	return nil
+}
+
+// Get implements measure.Reader.
+func (f *fleetcache) Get(ctx context.Context, cluster int, k measure.Kind, key measure.Key) error {
+	return f.form.get(ctx, f.cache.Reader(f.keys[cluster]), k, key)
+}
+
+// List implements measure.Reader.
+func (f *fleetcache) List(
+	ctx context.Context, cluster int, k measure.Kind, namespace string,
+) ([]measure.Key, error) {
+	return f.form.list(ctx, f.cache.Reader(f.keys[cluster]), k, namespace)
 }
 
 // Stop implements measure.Subject.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -21,6 +22,66 @@ import (
 
 // form returns an empty object of a kind, in the form that a cache holds.
 type form func(measure.Kind) (client.Object, error)
+
+// get reads an object.
+func (f form) get(ctx context.Context, r client.Reader, k measure.Kind, key measure.Key) error {
+	o, err := f(k)
+	if err != nil {
+		return err
+	}
+	return r.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, o)
+}
+
+// list reads the objects of a namespace and returns their names.
+func (f form) list(ctx context.Context, r client.Reader, k measure.Kind, namespace string) ([]measure.Key, error) {
+	list, err := f.newList(k)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	keys := make([]measure.Key, 0, meta.LenList(list))
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		m, err := meta.Accessor(o)
+		if err == nil {
+			keys = append(keys, measure.Key{Namespace: m.GetNamespace(), Name: m.GetName()})
+		}
+		return err
+	})
+
+	return keys, err
+}
+
+// newList returns an empty list of objects in the form.
+func (f form) newList(k measure.Kind) (client.ObjectList, error) {
+	o, err := f(k)
+	if err != nil {
+		return nil, err
+	}
+	gvk := gvkOf(k)
+	gvk.Kind += "List"
+	switch o.(type) {
+	case *unstructured.Unstructured:
+		u := &unstructured.UnstructuredList{}
+		u.SetGroupVersionKind(gvk)
+		return u, nil
+	case *metav1.PartialObjectMetadata:
+		m := &metav1.PartialObjectMetadataList{}
+		m.SetGroupVersionKind(gvk)
+		return m, nil
+	}
+	list, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	typed, ok := list.(client.ObjectList)
+	if !ok {
+		return nil, fmt.Errorf("%s is no list", gvk.Kind)
+	}
+
+	return typed, nil
+}
 
 func unstructuredForm(k measure.Kind) (client.Object, error) {
 	u := &unstructured.Unstructured{}
@@ -162,17 +223,29 @@ func (r *runtimeCaches) ResourceVersion(ctx context.Context, m measure.Mark) (st
 }
 
 // Listen implements measure.Listener.
-func (r *runtimeCaches) Listen(ctx context.Context, k measure.Kind, handle func(string)) error {
-	for _, c := range r.caches {
+func (r *runtimeCaches) Listen(ctx context.Context, k measure.Kind, handle func(int, measure.Object)) error {
+	for i, c := range r.caches {
 		informer, err := r.informer(ctx, c, k)
 		if err != nil {
 			return err
 		}
-		if err := listen(informer, handle); err != nil {
+		if err := listen(informer, i, handle); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Get implements measure.Reader.
+func (r *runtimeCaches) Get(ctx context.Context, cluster int, k measure.Kind, key measure.Key) error {
+	return r.form.get(ctx, r.caches[cluster], k, key)
+}
+
+// List implements measure.Reader.
+func (r *runtimeCaches) List(
+	ctx context.Context, cluster int, k measure.Kind, namespace string,
+) ([]measure.Key, error) {
+	return r.form.list(ctx, r.caches[cluster], k, namespace)
 }
 
 // Stop implements measure.Subject.

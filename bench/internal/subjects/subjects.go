@@ -13,24 +13,38 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/bench/measure"
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // Names of the subjects.
 const (
-	Fleetcache   = "fleetcache"
-	Dynamic      = "client-go/dynamic"
-	Unstructured = "controller-runtime/unstructured"
-	Stripped     = "controller-runtime/unstructured-stripped"
-	Typed        = "controller-runtime/typed"
-	Metadata     = "controller-runtime/metadata"
-	ClusterAPI   = "cluster-api/clustercache"
+	Fleetcache = "fleetcache"
+	// FleetcacheShared reads without copies, with room for what it reads.
+	FleetcacheShared       = "fleetcache/shared"
+	FleetcacheUnstructured = "fleetcache/unstructured"
+	Dynamic                = "client-go/dynamic"
+	Unstructured           = "controller-runtime/unstructured"
+	Stripped               = "controller-runtime/unstructured-stripped"
+	Typed                  = "controller-runtime/typed"
+	Metadata               = "controller-runtime/metadata"
+	ClusterAPI             = "cluster-api/clustercache"
 	// GitOps is measured by a program of its own, since its dependencies are
 	// years older.
 	GitOps = "gitops-engine"
 )
 
+// sharedBytes is room for the hot objects of an operator, decoded.
+const sharedBytes = 128 << 20
+
 var byName = map[string]measure.Open{
-	Fleetcache:   openFleetcache,
+	Fleetcache: openFleetcache(typedForm, clustercache.Options{}),
+	FleetcacheShared: openFleetcache(typedForm, clustercache.Options{
+		UnsafeDisableDeepCopy: true,
+		Informers:             informerpool.Options{DecodedBytes: sharedBytes},
+	}),
+	FleetcacheUnstructured: openFleetcache(unstructuredForm, clustercache.Options{}),
+
 	Dynamic:      openDynamic,
 	Unstructured: openRuntime(unstructuredForm, false),
 	Stripped:     openRuntime(unstructuredForm, true),
