@@ -30,7 +30,7 @@ func openSeam(config *rest.Config) (watcher, error) {
 		return nil, err
 	}
 	s.Open()
-	return newFleet(s.StreamClient(), s.URL(), 0)
+	return newFleet(s.StreamClient(), s.URL(), informerpool.Options{})
 }
 
 // openRest opens a pool with client-go's transport.
@@ -39,15 +39,15 @@ func openRest(config *rest.Config) (watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newFleet(c, config.Host, 0)
+	return newFleet(c, config.Host, informerpool.Options{})
 }
 
 // newFleet returns a pool that connects to its one cluster through the client.
-func newFleet(c *http.Client, url string, decodedBytes int64) (*fleet, error) {
-	source := informerpool.FromREST(func(context.Context, types.NamespacedName) (informerpool.Endpoint, error) {
+func newFleet(c *http.Client, url string, o informerpool.Options) (*fleet, error) {
+	o.Source = informerpool.FromREST(func(context.Context, types.NamespacedName) (informerpool.Endpoint, error) {
 		return informerpool.Endpoint{Client: c, URL: url}, nil
 	})
-	pool, err := informerpool.New(informerpool.Options{Source: source, DecodedBytes: decodedBytes})
+	pool, err := informerpool.New(o)
 	if err != nil {
 		return nil, err
 	}

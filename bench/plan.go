@@ -281,7 +281,8 @@ func (p plan) read(ctx context.Context, on server, r *report) error {
 		return err
 	}
 	for _, name := range []string{
-		intoUnstructured, intoTypedHot, intoTypedShared, intoTyped, intoTypedInTurn, intoMetadata, getOnly,
+		intoUnstructured, intoTypedHot, intoTypedShared, intoTyped, intoTypedInTurn, intoMetadata,
+		bareUnstructured, bareMetadata, getOnly,
 		nameInHandler, labelInHandler,
 	} {
 		r.add("read", ours+": "+name, f[name], "ns", nil)

@@ -94,6 +94,8 @@ const (
 	intoTyped        = "into typed, decoded"
 	intoTypedInTurn  = "into typed, in turn over four times what the decoded cache holds"
 	intoMetadata     = "into metadata"
+	bareUnstructured = "into unstructured, without managedFields"
+	bareMetadata     = "into metadata, without managedFields"
 	getOnly          = "Get without decoding"
 	nameInHandler    = "name in a handler"
 	labelInHandler   = "label in a handler"
@@ -119,11 +121,13 @@ var comparisons = []comparison{
 	{intoUnstructured, peerUnstructured, atMost(1)},
 	{intoTypedHot, peerTyped, atMost(1.1)},
 	{intoTypedShared, peerTyped, atMost(0.15)},
-	{intoTyped, peerTyped, atMost(5)},
+	{intoTyped, peerTyped, atMost(2.5)},
 	{intoTypedInTurn, peerTyped, nil},
 	{intoTypedInTurn, intoTyped, atMost(1.05)},
 	{intoMetadata, peerUnstructured, atMost(0.2)},
-	{intoMetadata, peerMetadata, nil},
+	{intoMetadata, peerMetadata, atMost(2)},
+	{bareUnstructured, peerUnstructured, atMost(0.7)},
+	{bareMetadata, peerMetadata, atMost(1.4)},
 	{nameInHandler, peerUnstructured, atMost(0.2)},
 	{nameInHandler, peerName, nil},
 	{labelInHandler, peerUnstructured, atMost(0.2)},
@@ -138,6 +142,7 @@ const decodedPod = 16 << 10
 type bookshelf struct {
 	hot, cold *fleet // with a cache of decoded objects, and without
 	full      *fleet // with one that holds a quarter of the pods
+	bare      *fleet // without managedFields
 	peer      cache.Cache
 	keys      []client.ObjectKey
 	packed    []*informerpool.Object
@@ -151,18 +156,21 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 	}
 	b := &bookshelf{}
 	ns := objects.NamespaceOf(0)
-	open := func(decodedBytes int64) (*fleet, error) {
-		f, err := newFleet(c, config.Host, decodedBytes)
+	open := func(o informerpool.Options) (*fleet, error) {
+		f, err := newFleet(c, config.Host, o)
 		if err != nil {
 			return nil, err
 		}
 		return f, f.watch(ctx, pods, ns)
 	}
-	if b.hot, err = open(0); err != nil {
-		return nil, err
-	}
-	if b.cold, err = open(-1); err != nil {
-		return nil, err
+	for at, o := range map[**fleet]informerpool.Options{
+		&b.hot:  {},
+		&b.cold: {DecodedBytes: -1},
+		&b.bare: {DropManagedFields: true},
+	} {
+		if *at, err = open(o); err != nil {
+			return nil, err
+		}
 	}
 
 	r := &runtimeCaches{config: config, client: c, form: asUnstructured}
@@ -193,7 +201,7 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 	if len(b.keys) == 0 {
 		return nil, fmt.Errorf("namespace %s has no pods", ns)
 	}
-	b.full, err = open(int64(len(b.keys)) * decodedPod / 4)
+	b.full, err = open(informerpool.Options{DecodedBytes: int64(len(b.keys)) * decodedPod / 4})
 	return b, err
 }
 
@@ -221,7 +229,9 @@ func (b *bookshelf) readings() map[string]func(i int) error {
 			}
 			return b.hot.pool.DecodeShared(o, &corev1.Pod{})
 		},
-		intoMetadata: from(b.hot, func() runtime.Object { return &metav1.PartialObjectMetadata{} }),
+		intoMetadata:     from(b.hot, func() runtime.Object { return &metav1.PartialObjectMetadata{} }),
+		bareUnstructured: from(b.bare, func() runtime.Object { return &unstructured.Unstructured{} }),
+		bareMetadata:     from(b.bare, func() runtime.Object { return &metav1.PartialObjectMetadata{} }),
 		getOnly: func(i int) error {
 			_, err := b.hot.leases[0].Get(b.keys[i].Namespace, b.keys[i].Name)
 			return err
