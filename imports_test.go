@@ -65,7 +65,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/packedlist": {"informerpool"},
 	"clustercache/internal/keeper": {
 		"clustercache/persist", "informerpool",
-		"internal/clustername", "internal/defaults", "internal/timetable",
+		"internal/clustername", "internal/defaults", "internal/packed", "internal/timetable",
 	},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "clustercache/internal/writes", "informerpool",

@@ -4,6 +4,7 @@
 package informerpool
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -194,6 +195,7 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool)
 	if i.mu.listed = l.listed; l.listed.IsZero() {
 		i.mu.listed = time.Now()
 	}
+	i.mu.defined = cmp.Or(l.defined, i.published.definition.Load())
 	i.published.listed.Store(&epoch)
 	for _, name := range found {
 		i.foundLocked(name)

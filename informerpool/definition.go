@@ -30,8 +30,14 @@ import (
 type definition struct {
 	asked time.Time
 	done  chan struct{} // closed when the fields below are set
-	uid   types.UID     // empty: there is none
-	err   error         // why that is not known
+	definitionState
+	err error // why that is not known
+}
+
+// definitionState is what defines a resource.
+type definitionState struct {
+	uid        types.UID // empty: there is none
+	generation int64     // changes with each change of the specification
 }
 
 const (
@@ -71,11 +77,24 @@ var native = sets.New("admissionregistration.k8s.io", "apiextensions.k8s.io", "a
 func definable(group string) bool { return strings.Contains(group, ".") && !native.Has(group) }
 
 // answer returns what was answered, or why there is no answer.
-func (d *definition) answer() (types.UID, error) {
+func (d *definition) answer() (definitionState, error) {
 	if d == nil || !d.over() {
-		return "", errNotAnswered
+		return definitionState{}, errNotAnswered
 	}
-	return d.uid, d.err
+	return d.definitionState, d.err
+}
+
+// String returns what identifies the schema of the definition: empty if it is
+// not known.
+func (d *definition) String() string {
+	switch is, err := d.answer(); {
+	case err != nil:
+		return ""
+	case is.uid == "":
+		return "none"
+	default:
+		return fmt.Sprintf("%s/%d", is.uid, is.generation)
+	}
 }
 
 // over reports whether the question is no longer under way.
@@ -139,10 +158,45 @@ func (r *reflector) learnDefinition() {
 	found, ask := i.cluster.definitions.shared(
 		definitionKey{resource: i.key.Resource.GroupResource(), epoch: epoch}, r.missed)
 	i.published.definition.Store(found)
+	i.definedBy(found)
 	r.missed = time.Time{}
 	if ask {
 		i.pool.running.Go(func() { i.askDefinition(found, epoch) })
 	}
+}
+
+// definedBy records the definition of the objects, unless an earlier answer is
+// known. A later one may be of a schema that no list has shown.
+func (i *informer) definedBy(d *definition) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.mu.defined == nil {
+		i.mu.defined = d
+	}
+}
+
+// definitionNow returns the definition of the resource as of now, or nil if it
+// can have none.
+func (r *reflector) definitionNow(ctx context.Context) *definition {
+	i, epoch := r.informer, r.server.epoch
+	if _, able := r.options.Source.(Discoverer); !able || !definable(i.key.Resource.Group) {
+		return nil
+	}
+	d, ask := i.cluster.definitions.shared(
+		definitionKey{resource: i.key.Resource.GroupResource(), epoch: epoch}, r.missed)
+	if !ask {
+		select {
+		case <-d.done:
+		case <-ctx.Done():
+		}
+		return d
+	}
+	defer close(d.done)
+	if d.definitionState, d.err = i.readDefinition(ctx, epoch); d.err != nil && !apierrors.IsForbidden(d.err) {
+		d.err = fmt.Errorf("%w: %w", errAbandoned, d.err) // another informer may ask again
+	}
+
+	return d
 }
 
 // askDefinition asks until there is an answer. A refusal is one: a person has
@@ -153,7 +207,7 @@ func (i *informer) askDefinition(d *definition, epoch Epoch) {
 	subject.Resource, subject.Selection = customResourceDefinitions.Resource, subject.Resource
 	for try := range definitionTries {
 		d.err = i.ask(i.ctx, subject, func(error) {}, func() (err error) {
-			d.uid, err = i.readDefinition(i.ctx, epoch)
+			d.definitionState, err = i.readDefinition(i.ctx, epoch)
 			return err
 		})
 		if d.err == nil || apierrors.IsForbidden(d.err) || errors.Is(d.err, ErrEpochChanged) {
@@ -174,9 +228,8 @@ func (i *informer) askDefinition(d *definition, epoch Epoch) {
 	}
 }
 
-// readDefinition reads from the server which definition the resource has, empty
-// if there is none.
-func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (types.UID, error) {
+// readDefinition reads from the server which definition the resource has.
+func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (definitionState, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
 	name := i.key.Resource.Resource + "." + i.key.Resource.Group
@@ -198,7 +251,7 @@ func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (types.UID, 
 		return err
 	})
 	if err != nil {
-		return "", err
+		return definitionState{}, err
 	}
 	body = i.pool.calls.Body(body, &i.key)
 	defer func() {
@@ -209,8 +262,8 @@ func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (types.UID, 
 	return identityIn(body, name)
 }
 
-// identityIn returns the uid of the definition of a name in a list of it alone.
-func identityIn(body io.Reader, name string) (uid types.UID, _ error) {
+// identityIn returns the definition of a name in a list of it alone.
+func identityIn(body io.Reader, name string) (found definitionState, _ error) {
 	items := wire.NewListReader(body, wire.Limits{Object: maxDefinition, Pass: true})
 	defer items.Close()
 	for {
@@ -220,17 +273,20 @@ func identityIn(body io.Reader, name string) (uid types.UID, _ error) {
 			kind := items.Header().Kind
 			if kind != "PartialObjectMetadataList" && kind != "CustomResourceDefinitionList" ||
 				items.Header().ResourceVersion == "" || items.Header().Continue != "" {
-				return "", errDefinitions
+				return definitionState{}, errDefinitions
 			}
-			return uid, nil
+			return found, nil
 		case err != nil:
-			return "", err
+			return definitionState{}, err
 		}
 		it := wire.Identify(item)
-		if it.Name != name || it.UID == "" || uid != "" {
-			return "", errDefinitions
+		if it.Name != name || it.UID == "" || found.uid != "" {
+			return definitionState{}, errDefinitions
 		}
-		uid = types.UID(it.UID)
+		found.uid = types.UID(it.UID)
+		if whole, err := wire.Scan(item); err == nil {
+			found.generation = whole.Generation
+		}
 	}
 }
 
@@ -244,14 +300,14 @@ func (r *reflector) undefined(ctx context.Context) (gone bool, why error) {
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("whether its CustomResourceDefinition is gone is not known: %w", err)
-	case was == "":
+	case was.uid == "":
 		return false, errUndefined
 	}
 	is, err := r.informer.readDefinition(ctx, r.server.epoch)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("whether its CustomResourceDefinition is gone is not known: %w", err)
-	case is == was:
+	case is.uid == was.uid:
 		return false, errDefined
 	}
 	return true, nil

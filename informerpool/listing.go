@@ -36,12 +36,12 @@ type listing struct {
 	broken    error                // the proof that the store is of another history
 	repeats   int                  // objects that it showed again, unchanged
 	over      bool
-	listed    time.Time // when the list was made that a snapshot began with; zero if this is a list itself
-	stored    bool      // the objects that arrive are those of a snapshot, which have been transformed
-	asOf      int64     // the instant as of which a snapshot is proven, of the pool's clock; zero if this is a list
-	history   int       // number of the history that it shows, once it is known
-	another   bool      // whether that is another history than the store's
-	look      int       // number of the list among the informer's looks at its server
+	listed    time.Time   // when the list was made that a snapshot began with; zero if this is a list itself
+	defined   *definition // the one of a snapshot; nil if this is a list
+	asOf      int64       // the instant as of which a snapshot is proven, of the pool's clock; zero if this is a list
+	history   int         // number of the history that it shows, once it is known
+	another   bool        // whether that is another history than the store's
+	look      int         // number of the list among the informer's looks at its server
 	floor     floor
 
 	cramped error // why objects were skipped: there was no room for them
@@ -85,15 +85,27 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if o == nil {
 		return l.nonsense()
 	}
+	if frame == wire.Deleted {
+		l.accept(o)
+		l.drop(o)
+		return nil
+	}
+	return l.admit(o)
+}
+
+// accept counts an object of the list.
+func (l *listing) accept(o *Object) {
 	l.accepted++
 	if ordering.Versionless(o.GetResourceVersion()) {
 		l.unversioned++
 	}
 	l.refused.Forget(store.ViewOf(o))
-	if frame == wire.Deleted {
-		l.drop(o)
-		return nil
-	}
+}
+
+// admit adds an object to the list.
+func (l *listing) admit(o *Object) error {
+	r := l.reflector
+	l.accept(o)
 	if err := l.take(o); err != nil {
 		return err
 	}

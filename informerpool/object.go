@@ -121,7 +121,7 @@ func (r *reflector) check(it *wire.Item, header wire.ListHeader, unversioned boo
 // identity.
 func (r *reflector) transform(o *Object) (*Object, error) {
 	change := r.options.TransformOf(r.informer.key.Resource.GroupResource())
-	if change == nil || r.listing != nil && r.listing.stored {
+	if change == nil {
 		return o, nil
 	}
 	u := &unstructured.Unstructured{}

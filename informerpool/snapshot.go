@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -34,6 +35,7 @@ var (
 	errDamaged   = errors.New("snapshot is damaged")
 	errOtherKind = errors.New("snapshot is of another kind")
 	errUnproven  = errors.New("snapshot is not proven to be current")
+	errRedefined = errors.New("snapshot is of another CustomResourceDefinition, or of another schema of it")
 )
 
 // Snapshots keeps states of informers for the next process, which begins with
@@ -59,11 +61,18 @@ type Snapshot struct {
 	ResourceVersion string
 	// Listed is when the informer's last complete list was made.
 	Listed time.Time
-	// Objects yields the JSON of each object as the informer stored it, after
-	// transforms. It is valid until the next one. After an error the snapshot
-	// is not used.
+	// Definition is that of the Capture.
+	Definition string
+	// Dictionaries are those that the objects need.
+	Dictionaries []Dictionary
+	// Objects yields each object as the informer stored it, after transforms, in
+	// the form of AppendStored. It is valid until the next one. After an error
+	// the snapshot is not used.
 	Objects iter.Seq2[[]byte, error]
 }
+
+// Dictionary is a dictionary of objects that an earlier process has stored.
+type Dictionary = packed.StoredDictionary
 
 // Capture is the state of an informer at one moment.
 type Capture struct {
@@ -80,6 +89,10 @@ type Capture struct {
 	// Listed is when the last complete list was made, be it in an earlier
 	// process.
 	Listed time.Time
+	// Definition identifies the CustomResourceDefinition of the objects, and its
+	// schema, under which a server may show other content in the same version.
+	// It is empty if it is not known, and for resources that can have none.
+	Definition string
 	// Unchanged reports that the objects are those of the mark.
 	Unchanged bool
 	// Objects are the objects, in no order; nil if Unchanged.
@@ -122,6 +135,7 @@ func (p *Pool) Capture(key Key, since Mark) (Capture, bool) {
 		ResourceVersion: i.mu.rv,
 		Proven:          i.provenLocked(),
 		Listed:          i.mu.listed,
+		Definition:      i.mu.defined.String(),
 		Mark: Mark{
 			informer: weak.Make(i),
 			changes:  i.mu.store.Changes,
@@ -163,6 +177,7 @@ func (i *informer) doubtState() {
 //
 //   - its identity: Ready has returned the epoch;
 //   - that its history reaches the version of the state;
+//   - that the resource has the definition that it had;
 //   - that the state, with what a watch from there has brought, is the server's
 //     of now: the server is still at the version of the state, or a list of its
 //     metadata shows the same objects in the same versions.
@@ -213,6 +228,7 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 func mayPass(err error) bool {
 	for _, final := range []error{
 		ErrHistory, ErrKind, ErrVersion, ErrRefused, ErrBudget, errDamaged, errOtherKind, errUnproven,
+		errRedefined,
 	} {
 		if errors.Is(err, final) {
 			return false
@@ -268,7 +284,13 @@ func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err erro
 		return fmt.Errorf("%w: %s instead of %s", errOtherKind, wire.Excerpt(saved.Kind), kind)
 	}
 
+	defined := r.definitionNow(ctx)
+	if defined.String() != saved.Definition {
+		return errRedefined
+	}
+
 	l := beginList(r)
+	l.defined = defined
 	l.listed, l.asOf = saved.Listed, r.informer.pool.clock.Now()
 	defer func() { l.abort(err) }()
 	current, err := r.server.currentVersion(ctx, false)
@@ -324,34 +346,33 @@ func (r *reflector) unpack(ctx context.Context, saved *Snapshot, l *listing, com
 	return compare()
 }
 
+// unpackInto adds the objects of a snapshot to a list. They are neither decoded
+// nor packed again.
 func (r *reflector) unpackInto(saved *Snapshot, l *listing) error {
-	l.stored = true // they were transformed before they were kept
-	defer func() { l.stored = false }()
-
 	return r.informer.pool.calls.Here("Snapshots", &r.informer.key, func() error {
-		for object, err := range saved.Objects {
+		shelf, err := r.kind.packed.Shelf(saved.Dictionaries)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		only := r.informer.key.Namespace
+		for stored, err := range saved.Objects {
+			var o *Object
+			if err == nil {
+				o, err = shelf.Object(stored)
+			}
+			if err == nil && only != "" && o.GetNamespace() != only {
+				err = errors.New("an object of another namespace")
+			}
 			if err != nil {
 				return fmt.Errorf("%w: %w", errDamaged, err)
 			}
-			if err := l.apply(wire.Added, storedObject(object), wire.ListHeader{}); err != nil {
+			if err := l.admit(o); err != nil {
 				return err
-			}
-			if l.rejected > 0 {
-				return fmt.Errorf("%w: %w", errDamaged, l.refused.Last())
 			}
 		}
 		return nil
 	})
 }
-
-// storedObject is the JSON of one object of a snapshot.
-type storedObject []byte
-
-// Object implements scanner.
-func (o storedObject) Object() []byte { return o }
-
-// Scan implements scanner.
-func (o storedObject) Scan() (wire.Item, error) { return wire.Scan(o) }
 
 // auditRestored schedules an audit of an informer that began with a kept state
 // because its server was at the version of that. Another history may have got

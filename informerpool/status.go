@@ -180,11 +180,12 @@ type position struct {
 	epoch   Epoch
 	history int // number of the resource's own history in the epoch
 	rv      string
-	partial string    // highest version that broken lists have brought since the last complete one
-	taken   int       // lists that were committed
-	listed  time.Time // when the last complete list was made
-	vague   bool      // the informer has followed a stream without a version
-	dubious bool      // something was found that only the next complete list settles
+	partial string      // highest version that broken lists have brought since the last complete one
+	taken   int         // lists that were committed
+	listed  time.Time   // when the last complete list was made
+	defined *definition // of the resource, no later than that list; nil if it is not known
+	vague   bool        // the informer has followed a stream without a version
+	dubious bool        // something was found that only the next complete list settles
 
 	unversioned bool // the resource has no versions
 }

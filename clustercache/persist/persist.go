@@ -5,17 +5,17 @@
 // next process begins with the caches of this one instead of a list of
 // everything in every cluster.
 //
-// For each informer the objects are kept with the resourceVersion at which the
-// server had exactly those, and with the identity of the cluster. They are
-// written in the background. The next process reads them once the cluster has
-// proved the same identity, and asks whether its history reaches that version.
-// If anything has changed in the cluster since, it compares the objects with a
-// list of their metadata, which is smaller than one of the objects, and opens a
-// watch from the kept version for those that differ. The objects become the
-// cache once they are proven to be those that the server has; until then reads
-// find no cache, as before a list. Where a proof fails or takes more than 10 s,
-// or the server does not remember the version any more (410), the informer lists
-// as ever.
+// For each informer the objects are kept as they are in memory, with the
+// resourceVersion at which the server had exactly those, and with the identity
+// of the cluster. They are written in the background. The next process reads
+// them once the cluster has proved the same identity, and asks whether its
+// history reaches that version. If anything has changed in the cluster since,
+// it compares the objects with a list of their metadata, which is smaller than
+// one of the objects, and opens a watch from the kept version for those that
+// differ. The objects become the cache once they are proven to be those that
+// the server has; until then reads find no cache, as before a list. Where a
+// proof fails or takes more than 10 s, or the server does not remember the
+// version any more (410), the informer lists as ever.
 //
 // What is damaged, of another format, cluster, kind or transform, or too old is
 // dropped, with a line in the log and in the metric
@@ -62,9 +62,9 @@ type Options struct {
 	// BytesPerSecond bounds how much is written, on average over a round.
 	// Defaults to 4 MiB; negative means no limit.
 	BytesPerSecond int64
-	// MaxBytes bounds the records that are kept, which are compressed. A Store
-	// may take twice as much for them. The states of further informers are not
-	// kept. Defaults to 1 GiB; negative means no limit.
+	// MaxBytes bounds the records that are kept, which are about as large as the
+	// objects in memory. A Store may take twice as much for them. The states of
+	// further informers are not kept. Defaults to 1 GiB; negative means no limit.
 	MaxBytes int64
 	// MaxAge is how long after its server was last heard of a state may be
 	// used, by the clock of the machine. What is older is deleted, which is
@@ -73,7 +73,8 @@ type Options struct {
 	MaxAge time.Duration
 	// MaxListAge is how long after the last complete list of its informer a
 	// state may be used. Only a list shows content that changed under one
-	// resourceVersion, for example through a new default in a definition.
+	// resourceVersion, for example through a new default of an API server. That
+	// of a CustomResourceDefinition is found earlier, where those may be listed.
 	// Defaults to 7 days; negative means no limit.
 	MaxListAge time.Duration
 	// FlushTimeout bounds the last round, when Start ends, which is delayed by
@@ -129,6 +130,7 @@ type Store interface {
 	// during the call. There are none in a bucket that does not exist. f must
 	// not call the Store.
 	Read(bucket string, f func(key, value []byte) error) error
-	// Apply makes all changes, or none, and returns when they are durable.
+	// Apply makes all changes, or none, and returns when they are durable. The
+	// slices are valid during the call.
 	Apply(changes []Change) error
 }

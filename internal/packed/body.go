@@ -17,7 +17,7 @@ import (
 // part, such as the kind's protobuf message, would need a new code here and a
 // new branch in open and Into; no other code looks inside a body.
 //
-// After the code come the generation of the dictionary, if there is one; as
+// After the code come the slot of the dictionary, if there is one; as
 // varints the lengths of the first three parts, and for a dense block that of
 // all parts; and then, possibly compressed, the parts: labels and owner
 // references as received, and without braces the other members of metadata and
@@ -68,7 +68,7 @@ func (s *scratch) close() {
 	scratches.Put(s)
 }
 
-// headMax is the maximum length of a body's head: code, generation and varints.
+// headMax is the maximum length of a body's head: code, slot and varints.
 const headMax = 2 + 4*binary.MaxVarintLen32
 
 // seal encodes plain. The result has no spare capacity.
@@ -95,7 +95,7 @@ func (s *scratch) seal(d *dictionary) string {
 		head = append(head, codecJSON)
 		block = append(room, s.plain...)
 	case dense:
-		head = append(head, codecDense, d.gen)
+		head = append(head, codecDense, d.slot)
 	default:
 		head = append(head, codecS2)
 	}
@@ -151,7 +151,7 @@ func (s *scratch) unseal(body string, dicts *trainer, to extent) error {
 	case codecS2:
 		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], b)
 	case codecDense:
-		d, enough := dicts.generation(h.gen), h.length
+		d, enough := dicts.in(h.slot), h.length
 		if to != toEnd {
 			enough = end
 		}
@@ -177,7 +177,7 @@ func (s *scratch) unseal(body string, dicts *trainer, to extent) error {
 
 // head is what precedes the parts of a body.
 type head struct {
-	codec, gen byte
+	codec, slot byte
 	parts
 	length int // of all parts; 0 if it is not given
 }
@@ -190,7 +190,7 @@ func readHead(b []byte) (h head, rest []byte, ok bool) {
 	h.codec, b = b[0], b[1:]
 	numbers := []*int{&h.labelsLen, &h.ownersLen, &h.metaLen, &h.length}[:3]
 	if h.codec == codecDense {
-		h.gen, b = b[0], b[1:]
+		h.slot, b = b[0], b[1:]
 		numbers = numbers[:4]
 	}
 	for _, into := range numbers {

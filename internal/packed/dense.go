@@ -66,17 +66,23 @@ func (u *usage) codes() codes {
 		runs:    newCode(u.runs[:]),
 		lengths: newCode(u.lengths[:]),
 		offsets: newCode(u.offsets[:]),
-		text:    new(textTable),
 	}
 	for sort := range c.literals {
-		l := newCode(u.literals[sort][:])
-		c.literals[sort] = l
+		c.literals[sort] = newCode(u.literals[sort][:])
+	}
+	c.joinTables()
+	return c
+}
+
+// joinTables moves the tables of the literals' codes into one.
+func (c *codes) joinTables() {
+	c.text = new(textTable)
+	for sort, l := range c.literals {
 		for at, e := range l.table {
 			c.text[sort<<codeMax|at] = e | entryOf(classes[e.symbol()])<<sortShift
 		}
 		l.table = nil
 	}
-	return c
 }
 
 // add counts the symbols of a source.

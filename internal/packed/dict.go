@@ -17,8 +17,12 @@ const (
 	// stride is the distance between the objects for the second dictionary. The
 	// first objects of a list are neighbors, often replicas of one another.
 	stride = 64
-	// generations is the maximum number of dictionaries of a kind.
+	// generations is the maximum number of dictionaries of a kind that a process
+	// makes.
 	generations = 2
+	// slots is the maximum number of dictionaries of a kind, with those that
+	// earlier processes made.
+	slots = 8
 	// dictMax bounds the content of a dictionary, whose positions have 16 bits.
 	dictMax = 56 << 10
 	// sampleMax bounds the contribution of one object, so that several fit.
@@ -27,7 +31,10 @@ const (
 
 // dictionary is immutable. Its memory is its content plus 60 KiB.
 type dictionary struct {
-	gen     byte
+	gen     byte         // how many its process had made before
+	slot    byte         // its number in bodies
+	id      DictionaryID // of the content and the codes
+	public  *Dictionary
 	content []byte
 	start   int // how far before its end the last sample begins
 	at      *positions
@@ -46,7 +53,7 @@ func (d *dictionary) forReading() *dictionary {
 // objects it holds only a few weak pointers.
 type trainer struct {
 	newest atomic.Pointer[dictionary] // used for packing; nil until the first one is ready
-	all    [generations]atomic.Pointer[dictionary]
+	all    [slots]atomic.Pointer[dictionary]
 	done   atomic.Bool // no more dictionaries will be made
 
 	mu    sync.Mutex // protects the fields below
@@ -55,13 +62,12 @@ type trainer struct {
 	count int // objects since the first dictionary
 }
 
-// generation returns the dictionary with the given number, or nil if there is
-// none.
-func (t *trainer) generation(gen byte) *dictionary {
-	if gen >= generations {
+// in returns the dictionary in a slot, or nil if there is none.
+func (t *trainer) in(slot byte) *dictionary {
+	if slot >= slots {
 		return nil
 	}
-	return t.all[gen].Load()
+	return t.all[slot].Load()
 }
 
 // learn examines an object that was packed. It may take a millisecond, twice in
@@ -75,13 +81,22 @@ func (t *trainer) learn(o *Object) {
 		return
 	}
 	if d := t.train(objects, byte(gen)); d != nil {
-		t.all[gen].Store(d)
-		if old := t.newest.Swap(d); old != nil {
-			t.all[old.gen].Store(old.forReading())
-		}
+		t.publish(d)
 	}
 	if gen == generations-1 {
 		t.done.Store(true)
+	}
+}
+
+// publish makes a dictionary the one for packing.
+func (t *trainer) publish(d *dictionary) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old := t.newest.Load(); (old == nil || old.gen < d.gen) && t.placeLocked(d) {
+		t.newest.Store(d)
+		if old != nil {
+			t.all[old.slot].Store(old.forReading())
+		}
 	}
 }
 
@@ -157,6 +172,8 @@ func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	if !pays(plain[half:], t.newest.Load(), early) {
 		return nil
 	}
+	d.identify()
+
 	return d
 }
 

@@ -36,13 +36,16 @@ func (e entryOf) size() uint { return uint(e & 15) }
 
 // newCode makes the code that writes symbols with these counts in the fewest
 // bits. Symbols that never occurred count as one.
-func newCode(counts []uint32) *code {
+func newCode(counts []uint32) *code { return codeOf(codeSizes(counts)) }
+
+// codeOf makes the code whose symbols take these numbers of bits.
+func codeOf(sizes []uint8) *code {
 	c := &code{
-		words: make([]uint16, len(counts)),
-		sizes: codeSizes(counts),
+		words: make([]uint16, len(sizes)),
+		sizes: sizes,
 		table: new([1 << codeMax]entryOf),
 	}
-	bySize := make([]int, len(counts))
+	bySize := make([]int, len(sizes))
 	for symbol := range bySize {
 		bySize[symbol] = symbol
 	}

@@ -29,7 +29,7 @@ func TestClockThatIsSetCostsOneHeader(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, -30 * 24 * time.Hour, time.Hour, 56 * 365 * 24 * time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, disk := filled(200), newMemory()
+				s, disk := filled(1000), newMemory()
 				first := start(t, s, disk, nil)
 				defer first.stop()
 				first.synced()
@@ -66,7 +66,7 @@ func TestClockThatIsSetCostsOneHeader(t *testing.T) {
 func TestClockThatIsSetAfterARestoreCostsOneHeader(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, 30 * 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			s, disk := filled(200), newMemory()
+			s, disk := filled(1000), newMemory()
 			first := start(t, s, disk, nil)
 			first.synced()
 			first.stop()

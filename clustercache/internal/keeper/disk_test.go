@@ -95,7 +95,7 @@ func TestStateThatDoesNotFitIsNotBegunAgain(t *testing.T) {
 		}
 		put("small", 2000)
 		put("large", 4000)
-		first := start(t, s, disk, func(_ *informerpool.Options, o *persist.Options) { o.MaxBytes = 4 << 20 })
+		first := start(t, s, disk, func(_ *informerpool.Options, o *persist.Options) { o.MaxBytes = 2 << 20 })
 		defer first.stop()
 		pooltest.AcquireSynced(t, first.pool, pooltest.In("small"))
 		time.Sleep(round)

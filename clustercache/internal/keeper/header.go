@@ -16,12 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// headers is the bucket of the headers, by the id of the informer. Those of
-// objects begin with objectsPrefix.
+// headers is the bucket of the headers, by the id of the informer, and
+// dictionaries that of dictionaries. Those of objects begin with objectsPrefix.
 const (
 	headers       = "headers"
+	dictionaries  = "dictionaries"
 	objectsPrefix = "objects "
 )
 
@@ -48,10 +50,16 @@ type header struct {
 	Version string           `json:"version"`
 	Proven  time.Time        `json:"proven"`
 	Listed  time.Time        `json:"listed"`
+	Defined string           `json:"defined,omitempty"` // the CustomResourceDefinition and its schema
 
 	// Process and Epoch identify the history as that process numbered it.
 	Process string             `json:"process"`
 	Epoch   informerpool.Epoch `json:"epoch"`
+
+	// Packed is the format of objects, and Dictionaries are those that they refer
+	// to, by their number; zero if none refers to it any more.
+	Packed       int                   `json:"packed"`
+	Dictionaries []packed.DictionaryID `json:"dictionaries,omitempty"`
 
 	DropManagedFields bool   `json:"dropManagedFields,omitempty"`
 	Transform         string `json:"transform,omitempty"`
@@ -70,7 +78,7 @@ func ours(bucket string) bool {
 	digits, objects := strings.CutPrefix(bucket, objectsPrefix)
 	of, err := hex.DecodeString(digits)
 
-	return bucket == headers || objects && err == nil && len(of) == idSize && id(of).bucket() == bucket
+	return bucket == headers || bucket == dictionaries || objects && err == nil && len(of) == idSize && id(of).bucket() == bucket
 }
 
 // idOf returns the id of an informer's key.
@@ -82,21 +90,28 @@ func (c *codec) idOf(k informerpool.Key) id {
 // objectID returns the key of an object's record.
 func (c *codec) objectID(namespace, name string) id { return c.id("object", namespace, name) }
 
+// dictionaryID returns the key of a dictionary's record.
+func (c *codec) dictionaryID(d packed.DictionaryID) id { return c.id("dictionary", string(d[:])) }
+
 // digest is the digest of a set of records, in the order of their keys.
-type digest struct{ hash.Hash }
+type digest struct {
+	hash.Hash
 
-func newDigest() digest { return digest{sha256.New()} }
-
-func (d digest) add(key []byte, sum id) {
-	d.Write(key)
-	d.Write(sum[:])
+	text []byte
 }
 
-func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)) }
+func newDigest() *digest { return &digest{Hash: sha256.New()} }
 
-// readHeader returns the header in a record.
-func (c *codec) readHeader(of id, record []byte) (*header, error) {
-	content, err := c.decode(headers, of[:], record)
+func (d *digest) add(key []byte, sum id) {
+	d.text = append(append(d.text[:0], key...), sum[:]...)
+	d.Write(d.text)
+}
+
+func (d *digest) String() string { return hex.EncodeToString(d.Sum(nil)) }
+
+// readHeader returns the header in a record of their bucket.
+func (b *bucketCodec) readHeader(of id, record []byte) (*header, error) {
+	content, _, err := b.decode(of[:], record)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +119,11 @@ func (c *codec) readHeader(of id, record []byte) (*header, error) {
 	if err := json.Unmarshal(content, h); err != nil {
 		return nil, fmt.Errorf("%w: %w", errFormat, err)
 	}
-	if c.idOf(h.Key) != of {
+	switch {
+	case b.codec.idOf(h.Key) != of:
 		return nil, errKey
+	case h.Packed != packed.StoredFormat:
+		return nil, errFormat
 	}
 	return h, nil
 }

@@ -54,6 +54,9 @@ type Keeper struct {
 	metrics  *metrics
 	locked   bool // another process uses the store; of Open, and then of Run
 
+	// The keys of the dictionaries that are on disk; of Open, and then of Run.
+	dictionaries map[id]struct{}
+
 	// The states for which there was no room, in the round before and in this
 	// one; of Run.
 	tried, misfits map[id]misfit
@@ -109,6 +112,8 @@ func New(c Config) (*Keeper, error) {
 		metrics:  newMetrics(),
 		kick:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
+
+		dictionaries: map[id]struct{}{},
 		settings: settings{
 			maxAge:            o.MaxAge,
 			maxListAge:        o.MaxListAge,
@@ -153,17 +158,18 @@ func (k *Keeper) open() error {
 	}
 	entries := map[id]*entry{}
 	if err == nil {
-		err = k.store.Read(headers, func(key, record []byte) error { return k.readEntry(entries, key, record, now) })
+		err = k.readEntries(entries, now)
 	}
 	if err != nil {
 		k.metrics.failures.Inc()
 		k.metrics.dropped.WithLabelValues(reason(err)).Inc()
 		k.log.Error(err, "Kept states cannot be read, and are dropped")
 		clear(entries)
+		clear(k.dictionaries)
 	}
 
 	k.mu.Lock()
-	used := map[string]bool{headers: err == nil}
+	used := map[string]bool{headers: err == nil, dictionaries: err == nil}
 	for of, e := range entries {
 		used[of.bucket()] = true
 		k.mu.entries[of] = e
@@ -185,14 +191,32 @@ func (k *Keeper) open() error {
 	return nil
 }
 
+// readEntries reads the headers, and which dictionaries there are.
+func (k *Keeper) readEntries(entries map[id]*entry, now time.Time) error {
+	c, err := k.codec.of(headers)
+	if err != nil {
+		return err
+	}
+	err = k.store.Read(headers, func(key, record []byte) error { return k.readEntry(entries, c, key, record, now) })
+	if err != nil {
+		return err
+	}
+	return k.store.Read(dictionaries, func(key, _ []byte) error {
+		if len(key) == idSize {
+			k.dictionaries[id(key)] = struct{}{}
+		}
+		return nil
+	})
+}
+
 // readEntry reads one header. A state that cannot be used is dropped.
-func (k *Keeper) readEntry(entries map[id]*entry, key, record []byte, now time.Time) error {
+func (k *Keeper) readEntry(entries map[id]*entry, c *bucketCodec, key, record []byte, now time.Time) error {
 	var of id
 	if len(key) != len(of) {
 		return fmt.Errorf("%w: a header", errFormat)
 	}
 	copy(of[:], key)
-	h, err := k.codec.readHeader(of, record)
+	h, err := c.readHeader(of, record)
 	if err == nil {
 		h.Proven, h.Listed = k.clock.read(h.Proven, now), k.clock.read(h.Listed, now)
 		err = k.settings.check(h, now)

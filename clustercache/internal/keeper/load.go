@@ -4,12 +4,14 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
 	"time"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
 // errEnough ends a read early.
@@ -40,6 +42,8 @@ func (k *Keeper) Load(_ context.Context, key informerpool.Key, epoch informerpoo
 		Kind:            e.header.Kind,
 		ResourceVersion: e.header.Version,
 		Listed:          e.header.Listed,
+		Definition:      e.header.Defined,
+		Dictionaries:    k.dictionariesOf(e.header),
 		Objects:         k.objects(of, e.header),
 	}
 }
@@ -61,17 +65,50 @@ func (k *Keeper) usable(h *header, key informerpool.Key, epoch, first informerpo
 	return k.settings.check(h, time.Now())
 }
 
-// objects yields the JSON of a state's objects, and at last an error if they
-// are not exactly those of the header.
+// dictionariesOf returns the dictionaries of a state.
+func (k *Keeper) dictionariesOf(h *header) []informerpool.Dictionary {
+	out := make([]informerpool.Dictionary, 0, len(h.Dictionaries))
+	for _, d := range h.Dictionaries {
+		out = append(out, informerpool.Dictionary{
+			ID:   d,
+			Read: func() ([]byte, error) { return k.readDictionary(d) },
+		})
+	}
+	return out
+}
+
+// readDictionary returns a dictionary that is on disk.
+func (k *Keeper) readDictionary(d packed.DictionaryID) (content []byte, err error) {
+	c, err := k.codec.of(dictionaries)
+	if err != nil {
+		return nil, err
+	}
+	of, broken := k.codec.dictionaryID(d), errBroken // if it is not there
+	err = k.store.Read(dictionaries, func(key, record []byte) error {
+		if bytes.Equal(key, of[:]) {
+			content, _, broken = c.decode(key, record)
+		}
+		return nil
+	})
+
+	return content, errors.Join(err, broken)
+}
+
+// objects yields the objects of a state as they are stored, and at last an error
+// if they are not exactly those of the header.
 func (k *Keeper) objects(of id, h *header) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		bucket, all, n := of.bucket(), newDigest(), 0
-		err := k.store.Read(bucket, func(key, record []byte) error {
-			content, err := k.codec.decode(bucket, key, record)
+		c, err := k.codec.of(bucket)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		err = k.store.Read(bucket, func(key, record []byte) error {
+			content, sum, err := c.decode(key, record)
 			if err != nil {
 				return err
 			}
-			_, sum, _ := parts(record)
 			all.add(key, sum)
 			n++
 			if !yield(content, nil) {

@@ -106,11 +106,18 @@ func (m *memory) copy() *memory {
 	return c
 }
 
+// count returns the number of records of states, or without any that of
+// dictionaries, which must not be left.
 func (m *memory) count() (records int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, b := range m.buckets {
-		records += len(b)
+	for name, b := range m.buckets {
+		if name != "dictionaries" {
+			records += len(b)
+		}
+	}
+	if records == 0 {
+		return len(m.buckets["dictionaries"])
 	}
 	return records
 }

@@ -123,6 +123,49 @@ func begun(t *testing.T, disk *memory, key informerpool.Key) *pooltest.Server {
 	return s
 }
 
+// TestStateOfAnotherDefinitionIsNotUsed: the server may show other content under
+// the versions that it had.
+func TestStateOfAnotherDefinitionIsNotUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, meanwhile func(*pooltest.Defined)
+		used              bool
+	}{
+		"the same":                {used: true},
+		"another":                 {meanwhile: func(d *pooltest.Defined) { d.Define("two") }},
+		"changed":                 {meanwhile: (*pooltest.Defined).Redefine},
+		"may not be listed":       {before: func(d *pooltest.Defined) { d.Forbid(true) }, used: true},
+		"may not be listed later": {meanwhile: func(d *pooltest.Defined) { d.Forbid(true) }},
+		"may be listed later only": {before: func(d *pooltest.Defined) { d.Forbid(true) },
+			meanwhile: func(d *pooltest.Defined) { d.Forbid(false) }},
+		"changed after the list": {before: func(d *pooltest.Defined) {
+			time.AfterFunc(2*time.Second, d.Redefine)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, disk := pooltest.NewDefined(filled(10)), newMemory()
+				do := func(change func(*pooltest.Defined)) {
+					if change != nil {
+						change(d)
+					}
+				}
+				do(c.before)
+				first := start(t, d, disk, nil)
+				first.synced()
+				time.Sleep(2 * round)
+				first.stop()
+				do(c.meanwhile)
+				for _, used := range []bool{c.used, true} { // the next process has listed
+					next := start(t, d, disk, nil)
+					l := next.synced()
+					require.Equal(t, d.State(nil), pooltest.Contents(t, l))
+					require.Equal(t, used, restored(next) == 1)
+				}
+			})
+		})
+	}
+}
+
 // TestKeptStateOfASelectionIsProven by a list of the selection alone.
 func TestKeptStateOfASelectionIsProven(t *testing.T) {
 	labeled := pooltest.Everything

@@ -28,6 +28,7 @@ type batch struct {
 	keeper  *Keeper
 	paced   bool
 	changes []persist.Change
+	records arena // of the changes
 	bytes   int64
 	saved   []*saving // the states whose headers are among the changes
 }
@@ -53,8 +54,12 @@ func (b *batch) apply(ctx context.Context) error {
 	}
 	k := b.keeper
 	began, changes, saved, n := time.Now(), b.changes, b.saved, b.bytes
-	b.changes, b.saved, b.bytes = nil, nil, 0
-	if err := k.store.Apply(changes); err != nil {
+	b.saved, b.bytes = nil, 0
+	err := k.store.Apply(changes)
+	clear(changes)
+	b.changes = changes[:0]
+	b.records.reset()
+	if err != nil {
 		for _, s := range saved {
 			k.forget(s.of)
 		}
@@ -97,7 +102,7 @@ func (k *Keeper) Run(ctx context.Context, pool *informerpool.Pool) {
 		select {
 		case <-ctx.Done():
 		case <-k.kick:
-			k.report(k.deleteDropped())
+			k.report(k.tidy())
 		case <-ticker.C:
 			k.report(k.round(ctx, pool, true))
 		}
@@ -140,8 +145,38 @@ func (k *Keeper) round(ctx context.Context, pool *informerpool.Pool, paced bool)
 	if err := b.apply(ctx); err != nil {
 		return err
 	}
+	return k.tidy()
+}
 
-	return k.deleteDropped()
+// deleteDictionaries deletes the dictionaries to which no state refers any more.
+// No state is being written.
+func (k *Keeper) deleteDictionaries() error {
+	used := map[id]struct{}{}
+	k.mu.Lock()
+	for _, e := range k.mu.entries {
+		for _, d := range e.header.Dictionaries {
+			used[k.codec.dictionaryID(d)] = struct{}{}
+		}
+	}
+	k.mu.Unlock()
+
+	var changes []persist.Change
+	for of := range k.dictionaries {
+		if _, needed := used[of]; !needed {
+			changes = append(changes, persist.Change{Bucket: dictionaries, Key: of[:]})
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := k.store.Apply(changes); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		delete(k.dictionaries, id(c.Key))
+	}
+
+	return nil
 }
 
 // heed deletes, in the middle of a round, what is not used any more: a round
@@ -215,6 +250,14 @@ func (k *Keeper) deleteDropped() error {
 	k.metrics.bytes.Set(float64(k.mu.bytes))
 
 	return nil
+}
+
+// tidy deletes what is not used any more, between two rounds.
+func (k *Keeper) tidy() error {
+	if err := k.deleteDropped(); err != nil {
+		return err
+	}
+	return k.deleteDictionaries()
 }
 
 // droppings are what is not used any more.

@@ -8,23 +8,23 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
 // kept is a record that is on disk.
 type kept struct {
-	key, state, sum id
-	size            int64
+	key, sum id
+	size     int64
 }
 
 // object is an object that is to be on disk.
 type object struct {
-	key, state id
-	object     *informerpool.Object
+	key    id
+	object *informerpool.Object
 }
 
 // save adds to a batch what makes the kept state of an informer its current
@@ -47,7 +47,7 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 	switch {
 	case !exact, identity == "", k.settings.check(h, now) != nil:
 		return nil
-	case e != nil && c.Mark == e.mark && (k.clock.offset(now)-e.offset).Abs() <= maxSkew &&
+	case e != nil && c.Mark == e.mark && c.Definition == e.header.Defined && (k.clock.offset(now)-e.offset).Abs() <= maxSkew &&
 		now.Sub(e.header.Proven) < max(k.options.MaxAge/8, k.options.Interval):
 		return nil
 	}
@@ -64,6 +64,7 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 	}
 	if e != nil && c.Unchanged {
 		h.Kind, h.Objects, h.Digest, h.Bytes = e.header.Kind, e.header.Objects, e.header.Digest, e.header.Bytes
+		h.Dictionaries = e.header.Dictionaries
 		return s.end()
 	}
 
@@ -87,8 +88,9 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 		} else if err != nil {
 			return err
 		}
+		h.Dictionaries = slices.Clone(e.header.Dictionaries)
 	}
-	fits, err := s.objects(ctx, before, k.sorted(c.Objects, h))
+	fits, err := s.objects(ctx, before, k.sorted(c.Objects))
 	if !fits || err != nil {
 		return err
 	}
@@ -107,25 +109,21 @@ func (k *Keeper) header(key informerpool.Key, c *informerpool.Capture, identity 
 		Version:           c.ResourceVersion,
 		Proven:            c.Proven,
 		Listed:            c.Listed,
+		Defined:           c.Definition,
 		Process:           k.process,
 		Epoch:             c.Epoch,
+		Packed:            packed.StoredFormat,
 		DropManagedFields: k.settings.dropManagedFields,
 		Transform:         revision,
 	}
 }
 
-// sorted returns objects in the order of their records. The identifier of an
-// object's state includes all that decides what the record says. That includes
-// the last list: a list may show other content under the version that is on
-// disk, for example through a new default in a definition.
-func (k *Keeper) sorted(objects []*informerpool.Object, h *header) []object {
+// sorted returns objects in the order of their records.
+func (k *Keeper) sorted(objects []*informerpool.Object) []object {
 	out := make([]object, 0, len(objects))
-	listed := strconv.FormatInt(h.Listed.UnixNano(), 10)
 	for _, o := range objects {
 		out = append(out, object{
-			key: k.codec.objectID(o.GetNamespace(), o.GetName()),
-			state: k.codec.id("state", h.Cluster, h.Kind, h.Transform, strconv.FormatBool(h.DropManagedFields),
-				listed, string(o.GetUID()), o.GetResourceVersion()),
+			key:    k.codec.objectID(o.GetNamespace(), packed.NameOf(o)),
 			object: o,
 		})
 	}
@@ -140,7 +138,7 @@ func (k *Keeper) records(bucket string) ([]kept, error) {
 	err := k.store.Read(bucket, func(key, record []byte) error {
 		r := kept{size: int64(len(key) + len(record))}
 		var ok bool
-		if r.state, r.sum, ok = parts(record); !ok || len(key) != idSize {
+		if r.sum, ok = sumOf(record); !ok || len(key) != idSize {
 			return errBroken
 		}
 		copy(r.key[:], key)
@@ -177,21 +175,30 @@ type saving struct {
 // objects. It returns false if there is no room for them.
 func (s *saving) objects(ctx context.Context, before []kept, after []object) (fits bool, err error) {
 	k, h, all := s.keeper, s.header, newDigest()
-	for _, o := range after {
+	c, err := k.codec.of(s.bucket)
+	if err != nil {
+		return false, err
+	}
+	var content []byte
+	used := make([]bool, len(h.Dictionaries))
+	for i := range after {
+		o := &after[i]
 		for len(before) > 0 && bytes.Compare(before[0].key[:], o.key[:]) < 0 {
 			s.batch.add(persist.Change{Bucket: s.bucket, Key: bytes.Clone(before[0].key[:])})
 			before = before[1:]
 		}
-		var sum id
+		number, err := s.dictionary(packed.DictionaryOf(o.object), &used)
+		if err != nil {
+			return false, err
+		}
+		content = packed.AppendStored(content[:0], o.object, number)
+		sum := c.sum(o.key[:], c.format(false), content)
 		var size int64
-		if len(before) > 0 && before[0].key == o.key && before[0].state == o.state {
-			sum, size = before[0].sum, before[0].size
+		if len(before) > 0 && before[0].key == o.key && before[0].sum == sum {
+			size = before[0].size
 		} else {
-			record, err := k.codec.encode(s.bucket, o.key[:], o.state, o.object.AppendJSON(nil))
-			if err != nil {
-				return false, err
-			}
-			_, sum, _ = parts(record)
+			room := s.batch.records.room(len(content) + recordOverhead)
+			record := s.batch.records.keep(c.append(room, o.key[:], content, false, sum))
 			size = int64(len(o.key) + len(record))
 			s.batch.add(persist.Change{Bucket: s.bucket, Key: o.key[:], Value: record})
 		}
@@ -209,12 +216,63 @@ func (s *saving) objects(ctx context.Context, before []kept, after []object) (fi
 		}
 	}
 
+	for i, needed := range used {
+		if !needed {
+			h.Dictionaries[i] = packed.DictionaryID{}
+		}
+	}
 	for _, r := range before {
 		s.batch.add(persist.Change{Bucket: s.bucket, Key: r.key[:]})
 	}
 	h.Objects, h.Digest = len(after), all.String()
 
 	return true, nil
+}
+
+// recordOverhead is how much longer a record may be than its content.
+const recordOverhead = 1 + idSize + 64
+
+// dictionary returns the number of a dictionary, and writes the dictionary if it
+// is not on disk yet: before any state refers to it.
+func (s *saving) dictionary(d *packed.Dictionary, used *[]bool) (number byte, err error) {
+	if d == nil {
+		return 0, nil
+	}
+	h := s.header
+	at := slices.Index(h.Dictionaries, d.ID())
+	if at < 0 {
+		if err := s.keeper.writeDictionary(d); err != nil {
+			return 0, err
+		}
+		if at = slices.Index(h.Dictionaries, packed.DictionaryID{}); at < 0 {
+			at = len(h.Dictionaries) // a kind has few
+			h.Dictionaries, *used = append(h.Dictionaries, packed.DictionaryID{}), append(*used, false)
+		}
+		h.Dictionaries[at] = d.ID()
+	}
+	(*used)[at] = true
+
+	return byte(at), nil //nolint:gosec // a kind has few
+}
+
+// writeDictionary writes a dictionary, unless it is on disk.
+func (k *Keeper) writeDictionary(d *packed.Dictionary) error {
+	of := k.codec.dictionaryID(d.ID())
+	if _, written := k.dictionaries[of]; written {
+		return nil
+	}
+	c, err := k.codec.of(dictionaries)
+	if err != nil {
+		return err
+	}
+	record := c.encode(of[:], d.AppendStored(nil))
+	if err := k.store.Apply([]persist.Change{{Bucket: dictionaries, Key: of[:], Value: record}}); err != nil {
+		return err
+	}
+	k.dictionaries[of] = struct{}{}
+	k.metrics.written.Add(float64(len(record)))
+
+	return nil
 }
 
 // part writes what the batch holds, if that is much. From then on, and until
@@ -249,7 +307,11 @@ func (s *saving) giveUp() error {
 func (s *saving) end() error {
 	clock, now, written := s.keeper.clock, time.Now(), *s.header
 	written.Proven, written.Listed = clock.write(written.Proven, now), clock.write(written.Listed, now)
-	record, err := s.keeper.codec.marshal(headers, s.of[:], &written)
+	c, err := s.keeper.codec.of(headers)
+	if err != nil {
+		return err
+	}
+	record, err := c.marshal(s.of[:], &written)
 	if err != nil {
 		return err
 	}

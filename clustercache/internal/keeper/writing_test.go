@@ -107,12 +107,12 @@ func TestGrowingStateKeepsTheBound(t *testing.T) {
 			}
 		}
 		put(0, 3000)
-		const bound = 3 << 20
+		const bound = 2 << 20
 		first := start(t, s, disk, func(_ *informerpool.Options, o *persist.Options) { o.MaxBytes = bound })
 		defer first.stop()
 		first.synced()
 		time.Sleep(round)
-		require.Greater(t, disk.size(), 3<<19)
+		require.Greater(t, disk.size(), bound/2)
 		put(3000, 6000)
 		time.Sleep(round)
 		require.LessOrEqual(t, disk.size(), bound)
