@@ -107,7 +107,7 @@ func BenchmarkNext(b *testing.B) {
 // Lease as well. Loads are uneven with few slots, which took 0.6 s. The bound is
 // for slow machines: [BenchmarkNext] has the figures.
 func TestHazardPlanOf100ReplicasTakesLong(t *testing.T) {
-	for _, slots := range []int{256, 1024} {
+	for _, slots := range []int{256, 1024, 4096} {
 		best := time.Hour
 		for range 3 {
 			r, now := largest(t, slots, 1)

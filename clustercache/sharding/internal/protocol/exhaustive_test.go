@@ -278,6 +278,9 @@ func (c *check) commit(s *state, t step) {
 		}
 		return l
 	})
+	if old := s.leases[a.Name]; a.Kind == protocol.Take && r.outcome == protocol.Done && a.Token <= old.Token {
+		c.fail(fmt.Sprintf("slot %d has token %d after %d", a.Slot, a.Token, old.Token))
+	}
 	x.tidy()
 	s.leases = h.leases
 	for i := range s.sides {
@@ -462,6 +465,8 @@ var starts = []struct {
 	{"each has a slot", 8, limits{ticks: 3, lies: 1, leaves: 1}, (*check).shared},
 	{"a leaves while it takes a slot", 9, limits{lies: 1}, (*check).leaving},
 	{"b deletes the lease of a that is back", 8, limits{ticks: 1}, (*check).back},
+	{"b deletes the lease of a that has heard late", 7, limits{ticks: 1}, (*check).late},
+	{"b deletes the lease of a that is refused", 7, limits{ticks: 1}, (*check).refused},
 }
 
 // shared returns a state in which each replica owns a slot, and nothing is due.
@@ -513,6 +518,29 @@ func (c *check) leaving(t *testing.T) *state {
 	return s
 }
 
+// late returns a state in which the answer to the last renewal of a took two
+// seconds, and it was stopped then until b sent the deletion of its Lease, which
+// is under way. A lease is longer here: an answer that comes after the end of
+// the ownership begins none, whenever it counts from.
+func (c *check) late(t *testing.T) *state {
+	t.Helper()
+	c.config.OwnFor, c.config.DeadAfter = 4*time.Second, 5*time.Second
+	s := c.after(c.shared(t), step{kind: tick})
+	s = c.after(s, step{kind: wake})
+	require.Equal(t, protocol.Renew, s.sides[0].requests[0].action.Kind)
+	s = c.after(s, step{kind: commit})
+	for range 2 {
+		s = c.after(c.settle(s, true, 0), step{kind: tick})
+	}
+	s = c.after(s, step{kind: answer, outcome: protocol.Done})
+	for range 3 {
+		s = c.after(c.settle(s, true, 0), step{kind: tick})
+	}
+	s = c.after(s, step{kind: wake, side: 1})
+	s.requireBurial(t)
+	return s
+}
+
 // back returns a state in which a was stopped until b sent the deletion of its
 // Lease, and has renewed it since: the deletion is under way.
 func (c *check) back(t *testing.T) *state {
@@ -525,12 +553,36 @@ func (c *check) back(t *testing.T) *state {
 		s = c.after(c.settle(s, true, 0), step{kind: tick})
 	}
 	s = c.after(s, step{kind: wake, side: 1})
+	s.requireBurial(t)
 	s = c.after(s, step{kind: wake})
+	s = c.settle(s, true, 1)
+	require.True(t, s.owns(0, 0) || s.owns(0, 1))
+	return s
+}
+
+func (s *state) requireBurial(t *testing.T) {
+	t.Helper()
 	require.True(t, slices.ContainsFunc(s.sides[1].requests, func(r request) bool {
 		return r.action.Kind == protocol.Bury
 	}))
-	s = c.settle(s, true, 1)
-	require.True(t, s.owns(0, 0) || s.owns(0, 1))
+}
+
+// refused returns a state in which all renewals of a were refused until b sent
+// the deletion of its Lease, which is under way. So are the renewals.
+func (c *check) refused(t *testing.T) *state {
+	t.Helper()
+	s := c.shared(t)
+	for range 3 {
+		s = c.after(c.settle(s, true, 0), step{kind: tick})
+		s = c.after(s, step{kind: wake})
+		for n, r := range s.sides[0].requests {
+			if !r.answered {
+				s = c.after(s, step{kind: answer, request: n, outcome: protocol.Refused})
+			}
+		}
+	}
+	s = c.after(s, step{kind: wake, side: 1})
+	s.requireBurial(t)
 	return s
 }
 
@@ -538,7 +590,7 @@ func (c *check) back(t *testing.T) *state {
 // and when the hub carries them out, true and false answers, changes that the
 // watches show, timers, and a clock, of two replicas with two slots:
 //
-//   - no slot has two owners;
+//   - no slot has two owners, and each that takes it has a higher token;
 //   - from one of progressOf states, each slot has an owner progressWithin later,
 //     if nothing fails any more.
 //

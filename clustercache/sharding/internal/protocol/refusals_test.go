@@ -24,8 +24,9 @@ const haltedFor = 20 * time.Second
 // TestHubTroubleHaltsNoGroup lets a hub refuse writes that it should carry out,
 // or has carried out, answer what has not happened, lose writes and answers, and
 // delay them, and what watches show, by up to ten seconds: those of one replica
-// or of all, of groups of one to five, in any overlap. No slot ever has two
-// owners, and each has one again within haltedFor after the end of the trouble.
+// or of all, of groups of one to five, in any overlap. The way to a replica gets
+// slow, and then lost. No slot ever has two owners, and each has one again within
+// haltedFor after the end of the trouble.
 //
 //	go test ./clustercache/sharding/internal/protocol -run TestHubTrouble -seeds 10000
 func TestHubTroubleHaltsNoGroup(t *testing.T) {
@@ -65,7 +66,9 @@ func (s *simulation) troubles() {
 			s.trouble()
 			w.run(w.upTo(5 * time.Second))
 		}
-		w.run(max(0, s.disturbed-w.now))
+		for w.now < s.disturbed { // what begins later disturbs for longer
+			w.run(s.disturbed - w.now)
+		}
 		halted := map[int]bool{} // slots that have had no owner since
 		for n := range w.slots {
 			halted[n] = true
@@ -100,12 +103,13 @@ func (w *world) requireHandedOver() {
 // trouble is one trouble of the hub, which ends by itself.
 func (s *simulation) trouble() {
 	w := s.w
-	p := w.processes[w.rand.IntN(len(w.processes))]
+	victim := s.victim()
+	p := victim
 	if w.rand.IntN(2) == 0 {
 		p = nil
 	}
 	d := w.upTo([]time.Duration{3 * time.Second, 12 * time.Second, 40 * time.Second}[w.rand.IntN(3)])
-	switch w.rand.IntN(8) {
+	switch w.rand.IntN(9) {
 	case 0, 1:
 		s.refuse(p, d)
 	case 4:
@@ -120,6 +124,8 @@ func (s *simulation) trouble() {
 				s.detour(q, w.upTo(4*time.Second), d)
 			}
 		}
+	case 8:
+		s.fade(victim)
 	case 2:
 		w.weather.lost = w.rand.Float64()
 		w.after(d, func() { w.weather.lost = 0 })
