@@ -36,7 +36,7 @@ func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []clie
 		for _, kind := range stillapi.Kinds {
 			o := &unstructured.Unstructured{}
 			o.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: kind})
-			w, err := cc.Watch(tb.Context(), k, o)
+			w, err := cc.Cluster(k).Watch(tb.Context(), o)
 			require.NoError(tb, err)
 			watches = append(watches, w)
 		}
@@ -79,13 +79,13 @@ func fleetOf(tb testing.TB, clusters int) (*clustercache.ClusterCache, []client.
 func TestStatusOfAClusterDoesNotDependOnTheFleet(t *testing.T) {
 	allocations := func(clusters int) float64 {
 		cc, keys := stillFleet(t, clusters)
-		s, err := cc.Status(keys[0])
+		s, err := cc.Cluster(keys[0]).Status()
 		require.NoError(t, err)
 		require.Equal(t, 5, s.Synced)
 		require.Equal(t, 10, s.Objects)
 		least := math.Inf(1)
 		for range 10 { // the fleet's own goroutines allocate as well
-			least = min(least, testing.AllocsPerRun(100, func() { _, _ = cc.Status(keys[0]) }))
+			least = min(least, testing.AllocsPerRun(100, func() { _, _ = cc.Cluster(keys[0]).Status() }))
 		}
 		return least
 	}
@@ -97,7 +97,7 @@ func BenchmarkReader(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		_ = cc.Reader(keys[i%len(keys)])
+		_ = cc.Cluster(keys[i%len(keys)]).Reader()
 		i++
 	}
 }
@@ -110,7 +110,7 @@ func BenchmarkStatus(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			for _, k := range keys {
-				if _, err := cc.Status(k); err != nil {
+				if _, err := cc.Cluster(k).Status(); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -161,7 +161,7 @@ func BenchmarkGetBesideOtherWatches(b *testing.B) {
 				if own {
 					wide()
 				}
-				getOne(b, cc.Reader(keys[0]))
+				getOne(b, cc.Cluster(keys[0]).Reader())
 			})
 		}
 	}
@@ -185,7 +185,7 @@ func parts(named, labeled, namespaced int) (parts [][]client.ListOption) {
 
 func watched(b *testing.B, cc *clustercache.ClusterCache, key client.ObjectKey, part ...client.ListOption) {
 	b.Helper()
-	w, err := cc.Watch(b.Context(), key, &corev1.ConfigMap{}, part...)
+	w, err := cc.Cluster(key).Watch(b.Context(), &corev1.ConfigMap{}, part...)
 	require.NoError(b, err)
 	require.NoError(b, w.WaitForSync(b.Context()))
 }

@@ -112,23 +112,6 @@ func New(o Options) (*ClusterCache, error) {
 	return cc, nil
 }
 
-// Engage makes a cluster known and keeps it connected until Disengage. It
-// returns at once. Engaging a cluster again has no effect.
-func (cc *ClusterCache) Engage(cluster client.ObjectKey) error {
-	_, err := cc.engage(cluster, true)
-	return err
-}
-
-// Disengage undoes Engage. It disconnects and forgets the cluster if it has no
-// watch; otherwise that happens when the last watch is released. With
-// Options.Discover, clusters that the resolver lists stay. Disengage does not
-// wait.
-func (cc *ClusterCache) Disengage(cluster client.ObjectKey) {
-	if c := cc.find(cluster); c != nil {
-		c.unpin()
-	}
-}
-
 // Clusters returns the known clusters, sorted by namespace and name.
 func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	var keys []client.ObjectKey

@@ -8,17 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -28,28 +25,6 @@ import (
 const stuckAfter = time.Minute
 
 var errNotListed = errors.New("the resolver has not listed the clusters yet")
-
-// Status returns a snapshot of a cluster. It does no I/O and waits only for
-// short locks. The error is [ErrUnknownCluster].
-func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
-	c := cc.find(cluster)
-	if c == nil {
-		return Status{}, &ClusterError{Cluster: cluster, Op: "status", Err: ErrUnknownCluster}
-	}
-	return c.status(), nil
-}
-
-// Labels returns a copy of a cluster's labels, and whether they are known. They
-// are known, and kept, from when the resolver first gives access to the cluster
-// until the cluster is gone. It does no I/O.
-func (cc *ClusterCache) Labels(cluster client.ObjectKey) (labels map[string]string, known bool) {
-	c := cc.find(cluster)
-	if c == nil {
-		return nil, false
-	}
-	labels = maps.Clone(c.conn.View().Labels)
-	return labels, labels != nil
-}
 
 // Listed returns the clusters that the resolver listed last, with
 // Options.Discover, but for those that are gone since, sorted by namespace and
@@ -75,78 +50,6 @@ func (cc *ClusterCache) Statuses() []Status {
 		out[i] = c.status()
 	}
 	return out
-}
-
-// WatchStatuses returns a snapshot of every watch of a cluster, sorted by kind
-// and selection. It does no I/O. The error is [ErrUnknownCluster].
-func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, error) {
-	c := cc.find(cluster)
-	if c == nil {
-		return nil, &ClusterError{Cluster: cluster, Op: "watch status", Err: ErrUnknownCluster}
-	}
-	wants := c.wants.All()
-	slices.SortFunc(wants, func(a, b *watchset.Want) int { return a.Compare(b.Selection) })
-	out := make([]WatchStatus, len(wants))
-	for i, w := range wants {
-		out[i] = c.watchStatus(w)
-	}
-
-	return out, nil
-}
-
-// Serving returns nil if a cluster is connected, and the cache answers reads of
-// each of the kinds, whatever they select: all of the kind is watched, and all
-// of its watches have synced and are trusted. Where only a namespace of a kind
-// is watched, or a selection, the error is [ErrNotWatched]: what is asked for
-// there is [Watch.HasSynced] or [Use].Synced. Serving does no I/O. The error
-// joins a [*ClusterError] for the cluster, or for each kind, with the cause;
-// [IsWaiting] and [ReasonOf] classify it. Without kinds only the connection
-// counts.
-func (cc *ClusterCache) Serving(cluster client.ObjectKey, kinds ...client.Object) error {
-	fail := func(gvk schema.GroupVersionKind, err error) error {
-		return &ClusterError{
-			Cluster: cluster,
-			GVK:     gvk,
-			Op:      "serve",
-			Err:     err,
-		}
-	}
-	r := &reader{cc: cc, key: cluster}
-	c, err := r.cluster(context.Background(), &readOptions{}, watchset.Selection{})
-	if err == nil {
-		err = c.conn.OtherCluster()
-	}
-	if err != nil {
-		return fail(schema.GroupVersionKind{}, err)
-	}
-
-	var errs []error
-	for _, kind := range kinds {
-		id, err := cc.selection(kind, nil)
-		whole, parts := false, 0
-		for _, w := range c.wants.All() {
-			if err != nil || w.GVK != id.GVK {
-				continue
-			}
-			whole = whole || w.Selection == id || w.Covers(&client.ListOptions{})
-			parts++
-			if synced, why := c.standing(w); !synced {
-				err = why
-			}
-		}
-		switch {
-		case err != nil || whole:
-		case parts > 0:
-			err = fmt.Errorf("%w as a whole", ErrNotWatched)
-		default:
-			err = ErrNotWatched
-		}
-		if err != nil {
-			errs = append(errs, fail(id.GVK, err))
-		}
-	}
-
-	return errors.Join(errs...)
 }
 
 // Usage returns a snapshot of all watches and of their users. It does no I/O.
@@ -222,7 +125,7 @@ func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 // clusters once; and with [ErrClosed] after Start has ended. With
 // Options.LeaderOnly it succeeds before Start, when no cluster is known yet. It
 // does not depend on whether remote clusters can be reached: a dead one must
-// not take the operator of the others out of service. See [ClusterCache.Status]
+// not take the operator of the others out of service. See [Cluster.Status]
 // and the metrics for those. It does not block.
 func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 	return func(*http.Request) error {

@@ -24,56 +24,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// Watch acquires a kind in a cluster, and makes the cluster known. It
-// returns at once, whatever the state of the cluster. obj names the kind: a
-// typed object, an unstructured one or [Kind]. client.InNamespace,
-// MatchingLabels and MatchingFields narrow the watch. ctx is checked only at
-// the start; its end has no effect later. Errors are [ErrClosed], ctx's, and
-// those of an invalid kind or selector.
-func (cc *ClusterCache) Watch(
-	ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption,
-) (*Watch, error) {
-	id, err := cc.selection(obj, opts)
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return nil, &ClusterError{
-			Cluster: cluster,
-			GVK:     id.GVK,
-			Op:      "watch",
-			Err:     err,
-		}
-	}
-
-	return cc.watch(cluster, id)
-}
-
-// WatchAndRead is for reconcilers that request what they need on every run. It
-// takes an informer of the kind, which ends when it was not requested for
-// Options.IdleTimeout. It returns a reader of the cluster, and whether the
-// informer answers its reads now; its reads keep the informer, too.
-// WatchAndRead returns at once; until the informer has synced, the API server
-// answers the reads.
-func (cc *ClusterCache) WatchAndRead(
-	ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind,
-) (client.Reader, bool, error) {
-	if ctx.Err() != nil {
-		return nil, false, &ClusterError{
-			Cluster: cluster,
-			GVK:     gvk,
-			Op:      "watch",
-			Err:     context.Cause(ctx),
-		}
-	}
-
-	c, w, err := cc.acquire(cluster, watchset.Selection{GVK: gvk}, true)
-	if err != nil {
-		return nil, false, err
-	}
-	return &reader{cc: cc, key: cluster, mode: AutoWatch}, c.unanswered(w) == nil, nil
-}
-
 func (cc *ClusterCache) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
 	c, w, err := cc.acquire(key, id, false)
 	if err != nil {

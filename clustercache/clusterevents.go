@@ -29,7 +29,7 @@ const (
 	PhaseChanged ClusterEventType = "PhaseChanged"
 	// Removed: the cluster is gone, and its cached objects with it.
 	Removed ClusterEventType = "Removed"
-	// Relabeled: the cluster's labels changed; [ClusterCache.Labels] returns
+	// Relabeled: the cluster's labels changed; [Cluster.Labels] returns
 	// them. The event is never Initial.
 	Relabeled ClusterEventType = "Relabeled"
 	// Silent: the cluster has answered nothing for Options.SilentAfter, or for

@@ -223,7 +223,7 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	p.Clusters = p.Clusters[i : i+1]
 	cluster := p.Clusters[0].Cluster
 	p.focused = clusterName(cluster)
-	p.Watches, _ = cc.WatchStatuses(cluster) // none if the cluster was forgotten meanwhile
+	p.Watches, _ = cc.Cluster(cluster).WatchStatuses() // none if the cluster was forgotten meanwhile
 	p.Timeline = timeline(cc.find(cluster))
 	p.Elsewhere = nil
 	if h := p.holding(p.Clusters[0]); h != nil {

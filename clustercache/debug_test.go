@@ -53,10 +53,11 @@ func TestDebugPageShowsWhyAClusterIsNotConnected(t *testing.T) {
 		o.Discover = true
 		cc := fleettest.Start(t, o)
 		page := cc.DebugHandler()
-		w, err := cc.Watch(t.Context(), fleettest.Key("east"), &corev1.ConfigMap{}, client.InNamespace("default"),
+		w, err := cc.Cluster(fleettest.Key("east")).Watch(t.Context(), &corev1.ConfigMap{},
+			client.InNamespace("default"),
 			client.MatchingLabels{"app": "web"})
 		require.NoError(t, err)
-		_, err = cc.Watch(t.Context(), fleettest.Key("east"),
+		_, err = cc.Cluster(fleettest.Key("east")).Watch(t.Context(),
 			clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
@@ -133,8 +134,8 @@ func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.Name = hostile
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(evil))
-		_, err := cc.Watch(t.Context(), evil,
+		require.NoError(t, cc.Cluster(evil).Engage())
+		_, err := cc.Cluster(evil).Watch(t.Context(),
 			clustercache.Kind(schema.GroupVersionKind{Group: "g", Version: "v1", Kind: hostile}))
 		require.NoError(t, err)
 		synctest.Wait()
@@ -162,7 +163,7 @@ func TestDebugPageShowsWhatIsTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		page := cc.DebugHandler()
-		_, err := cc.Watch(t.Context(), fleettest.Key("a"),
+		_, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(),
 			clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -202,7 +203,7 @@ func TestDebugPageOfAClusterThatWasNeverReached(t *testing.T) {
 		d.Set(fleettest.Key("a"), config)
 		api.Die()
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Minute)
 		detail := browse(t, cc.DebugHandler(), "cluster=fleet%2Fa", http.StatusOK)
 		contains(t, detail, "http://fake.test<", "none in use")
@@ -219,9 +220,9 @@ func TestDebugPageSelectsAndGroups(t *testing.T) {
 			if i > 0 {
 				api.Die()
 			}
-			require.NoError(t, cc.Engage(fleettest.Key(string(rune('a'+i)))))
+			require.NoError(t, cc.Cluster(fleettest.Key(string(rune('a'+i)))).Engage())
 		}
-		require.NoError(t, cc.Engage(fleettest.Key("missing")))
+		require.NoError(t, cc.Cluster(fleettest.Key("missing")).Engage())
 		time.Sleep(time.Minute)
 		shown := func(query string) (names []string) {
 			for _, match := range clusterLink.FindAllStringSubmatch(

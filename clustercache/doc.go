@@ -8,13 +8,14 @@
 //
 // [New] makes a [ClusterCache]; a controller-runtime manager runs it, or a call
 // of Start. A resolver (package resolver) provides the address and credentials
-// of each cluster. From then on a cluster is a key:
+// of each cluster. From then on a [Cluster] is a handle by a key:
 //
 //	cc, err := clustercache.New(clustercache.Options{Resolver: r})
 //	err = mgr.Add(cc)
 //
-//	w, err := cc.Watch(ctx, cluster, &corev1.Pod{})          // held until w.Release()
-//	err = cc.Reader(cluster).List(ctx, pods, client.InNamespace("default"))
+//	east := cc.Cluster(client.ObjectKey{Namespace: "fleet", Name: "east"})
+//	w, err := east.Watch(ctx, &corev1.Pod{}) // held until w.Release()
+//	err = east.Reader().List(ctx, pods, client.InNamespace("default"))
 //
 //	ctrl.NewControllerManagedBy(mgr).
 //		WatchesRawSource(controller.ObjectSource(cc, clustercache.ObjectSelection{}, controller.EnqueueClusterOf)).
@@ -149,7 +150,7 @@
 //
 // # Debugging
 //
-// [ClusterCache.Status] reports a cluster's phase, reason, last error and last
+// [Cluster.Status] reports a cluster's phase, reason, last error and last
 // sign of life; [Watch.Status] reports the state of an informer. No error, log
 // line or status holds a credential, or text from a remote server beyond the
 // bounded message of an API status, and the names of failing checks.

@@ -64,7 +64,7 @@ func readOneCluster() error {
 		}
 	}()
 
-	w, err := cc.Watch(ctx, east, &corev1.ConfigMap{})
+	w, err := cc.Cluster(east).Watch(ctx, &corev1.ConfigMap{})
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func readOneCluster() error {
 		return err
 	}
 	var origin clustercache.Origin
-	if err := cc.Reader(east).Get(ctx, client.ObjectKeyFromObject(settings), settings, &origin); err != nil {
+	if err := cc.Cluster(east).Reader().Get(ctx, client.ObjectKeyFromObject(settings), settings, &origin); err != nil {
 		return err
 	}
 	fmt.Println("settings:", settings.Data["color"])
@@ -117,7 +117,7 @@ func ExampleClusterCache_Declare() {
 				continue // its objects arrive as events
 			}
 			pods := &corev1.PodList{}
-			if err := cc.Reader(use.Key.Cluster).List(ctx, pods, client.InNamespace(req.Namespace),
+			if err := cc.Cluster(use.Key.Cluster).Reader().List(ctx, pods, client.InNamespace(req.Namespace),
 				client.MatchingLabels{"placed-by": req.Name}); err != nil {
 				return ctrl.Result{}, err
 			}

@@ -56,7 +56,7 @@ func TestHazardReadyClusterWhoseWatchIsRefused(t *testing.T) {
 				wrong[name] = "NotServed"
 			}
 			for _, kind := range kinds {
-				_, err := cc.Watch(t.Context(), c.Key(), kind)
+				_, err := cc.Cluster(c.Key()).Watch(t.Context(), kind)
 				require.NoError(t, err)
 			}
 		}

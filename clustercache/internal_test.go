@@ -153,7 +153,7 @@ func TestHazardInformersSpinWhileTheFleetStops(t *testing.T) {
 	cc, err := New(Options{Resolver: fleet})
 	require.NoError(t, err)
 	key := client.ObjectKey{Name: "away"}
-	require.NoError(t, cc.Engage(key))
+	require.NoError(t, cc.Cluster(key).Engage())
 	cc.cancel(ErrClosed)
 	cc.find(key).close()
 	_, err = cc.endpoint(context.Background(), key)

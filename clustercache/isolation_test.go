@@ -144,7 +144,7 @@ func (f *crowded) connect(begin func()) []time.Duration {
 	missing := map[client.ObjectKey]time.Time{}
 	for _, k := range f.good {
 		missing[k] = began
-		if s, err := f.cc.Status(k); err == nil && s.NextAttempt.After(began) {
+		if s, err := f.cc.Cluster(k).Status(); err == nil && s.NextAttempt.After(began) {
 			missing[k] = s.NextAttempt
 		}
 	}
@@ -169,13 +169,13 @@ func (f *crowded) connect(begin func()) []time.Duration {
 func (f *crowded) firstWatch(kind client.Object) []time.Duration {
 	f.t.Helper()
 	for _, k := range f.bad {
-		_, err := f.cc.Watch(f.t.Context(), k, kind)
+		_, err := f.cc.Cluster(k).Watch(f.t.Context(), kind)
 		require.NoError(f.t, err)
 	}
 	took := make([]time.Duration, len(f.good))
 	var waiting sync.WaitGroup
 	for i, k := range f.good {
-		w, err := f.cc.Watch(f.t.Context(), k, kind)
+		w, err := f.cc.Cluster(k).Watch(f.t.Context(), kind)
 		require.NoError(f.t, err)
 		began := time.Now()
 		waiting.Go(func() {
@@ -200,7 +200,7 @@ func (f *crowded) measure() map[string]time.Duration {
 	f.all(f.bad, hanging)
 	out["connect"] = p99(f.connect(func() {
 		for _, k := range append(slices.Clone(f.bad), f.good...) {
-			require.NoError(f.t, f.cc.Engage(k))
+			require.NoError(f.t, f.cc.Cluster(k).Engage())
 		}
 	}))
 	synctest.Wait()

@@ -62,10 +62,10 @@ fleetcache_connects_total{cache="default",cluster="fleet/a"} 1
 `), "fleetcache_cluster_up", "fleetcache_cached_objects", "fleetcache_connects_total"))
 		require.LessOrEqual(t, fleettest.SeriesOf(t, registry, "fleet/a"), perCluster)
 
-		require.NoError(t, two.Engage(fleettest.Key("b")))
+		require.NoError(t, two.Cluster(fleettest.Key("b")).Engage())
 		synctest.Wait()
 		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/b"))
-		two.Disengage(fleettest.Key("b"))
+		two.Cluster(fleettest.Key("b")).Disengage()
 		synctest.Wait()
 		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/b"))
 	})
@@ -248,7 +248,7 @@ func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
 		o.Discover = true
 		cc := fleettest.Start(t, o)
 		for i := range clusters {
-			w, err := cc.Watch(t.Context(), fleettest.Key(fmt.Sprint("c", i)), &corev1.ConfigMap{})
+			w, err := cc.Cluster(fleettest.Key(fmt.Sprint("c", i))).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
 			require.NoError(t, w.WaitForSync(t.Context()))
 		}

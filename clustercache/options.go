@@ -87,7 +87,7 @@ type Options struct {
 	// shared read of an object that was read before takes a fraction of the time.
 	// KUBE_CACHE_MUTATION_DETECTOR=true finds, in tests, who changes one.
 	UnsafeDisableDeepCopy bool
-	// ReadYourWrites makes reads by a [ClusterCache.Client] show what the
+	// ReadYourWrites makes reads by a [Cluster.Client] show what the
 	// clients of this ClusterCache wrote before. A read that the cache would
 	// answer with an older state waits for the cache, until the last of those
 	// writes is this old; then, and as long as the cache is behind, the API
@@ -192,7 +192,7 @@ type Options struct {
 	// the estimates for Pods that is 200 MB of JSON in typed objects, or 35,000
 	// Pods of 6 KB, and 120 MB in unstructured ones. Read longer lists in pages
 	// (client.Limit). Negative means no limit. Clients that you build from
-	// [ClusterCache.TransportConfig] are not limited.
+	// [Cluster.TransportConfig] are not limited.
 	MaxLiveBytes int64
 
 	// QPS and Burst limit the requests to one cluster, for all kinds together,

@@ -41,7 +41,7 @@ func TestReadModeTable(t *testing.T) {
 		want  [3]answer // PreferCache, CacheOnly, AutoWatch
 	}{
 		{"gone", func(_ *testing.T, cc *clustercache.ClusterCache, api *fleettest.API) {
-			cc.Disengage(fleettest.Key("a"))
+			cc.Cluster(fleettest.Key("a")).Disengage()
 			synctest.Wait()
 			api.FailWith(500, "/readyz") // or AutoWatch might have it connected again before it looks
 		}, nil,
@@ -119,7 +119,7 @@ func TestListsInEveryForm(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		fleettest.Synced(t, cc, api)
 		before := api.Total()
-		r := cc.Reader(fleettest.Key("a"))
+		r := cc.Cluster(fleettest.Key("a")).Reader()
 		typed, partial, loose := &corev1.ConfigMapList{}, &metav1.PartialObjectMetadataList{},
 			fleettest.ListOf(fleettest.ConfigMap)
 		partial.SetGroupVersionKind(fleettest.ConfigMap)
@@ -190,7 +190,7 @@ func TestObjectsAreSharedWithThoseThatAsk(t *testing.T) {
 						o.UnsafeDisableDeepCopy = always
 					})
 					fleettest.Synced(t, cc, api)
-					r := cc.Reader(fleettest.Key("a"))
+					r := cc.Cluster(fleettest.Key("a")).Reader()
 					read := func(opts ...client.GetOption) uintptr {
 						object, _ := form()
 						key := client.ObjectKey{Namespace: "default", Name: "one"}
@@ -240,12 +240,12 @@ func TestAutoWatchedInformerEndsWhenIdle(t *testing.T) {
 			time.Sleep(9 * time.Minute)
 			require.NoError(t, fleettest.Get(t, cc, clustercache.AutoWatch))
 		}
-		status, err := cc.Status(fleettest.Key("a"))
+		status, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.NoError(t, err)
 		require.Equal(t, 1, status.Watches)
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		status, err = cc.Status(fleettest.Key("a"))
+		status, err = cc.Cluster(fleettest.Key("a")).Status()
 		require.NoError(t, err)
 		require.Zero(t, status.Watches)
 		require.Zero(t, status.Informers)
@@ -264,7 +264,7 @@ func TestAutoWatchedInformerEndsWhenIdle(t *testing.T) {
 func TestWatchAndReadIsLiveUntilSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := fleettest.OneCluster(t)
-		r, synced, err := cc.WatchAndRead(t.Context(), fleettest.Key("a"), fleettest.ConfigMap)
+		r, synced, err := cc.Cluster(fleettest.Key("a")).WatchAndRead(t.Context(), fleettest.ConfigMap)
 		require.NoError(t, err)
 		require.False(t, synced)
 		origin := clustercache.Origin{}
@@ -272,7 +272,7 @@ func TestWatchAndReadIsLiveUntilSynced(t *testing.T) {
 			&origin))
 		time.Sleep(time.Second) // the watch may have made a connection, which is proven first
 		synctest.Wait()
-		_, synced, err = cc.WatchAndRead(t.Context(), fleettest.Key("a"), fleettest.ConfigMap)
+		_, synced, err = cc.Cluster(fleettest.Key("a")).WatchAndRead(t.Context(), fleettest.ConfigMap)
 		require.NoError(t, err)
 		require.True(t, synced)
 		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{},
@@ -284,8 +284,8 @@ func TestWatchAndReadIsLiveUntilSynced(t *testing.T) {
 func TestReaderOfKnownClusterAllocatesNothing(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
-	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = cc.Reader(fleettest.Key("a")) }))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = cc.Cluster(fleettest.Key("a")).Reader() }))
 	err = fleettest.Get(t, cc)
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
 	require.EqualError(t, err, "get v1 ConfigMap in cluster fleet/a: cluster not connected: cluster cache not started")

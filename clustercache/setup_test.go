@@ -43,10 +43,10 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 	feed := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 	for name, use := range map[string]func(*testing.T, *clustercache.ClusterCache){
 		"engage": func(t *testing.T, cc *clustercache.ClusterCache) {
-			require.NoError(t, cc.Engage(fleettest.Key("a")))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		},
 		"watch": func(t *testing.T, cc *clustercache.ClusterCache) {
-			_, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
+			_, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
 		},
 		"declare": func(t *testing.T, cc *clustercache.ClusterCache) {
@@ -54,10 +54,11 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 			require.NoError(t, err)
 		},
 		"read": func(t *testing.T, cc *clustercache.ClusterCache) {
-			require.Error(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{}))
+			require.Error(t, cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(), fleettest.Key("x"),
+				&corev1.ConfigMap{}))
 		},
 		"client": func(t *testing.T, cc *clustercache.ClusterCache) {
-			_, err := cc.Client(fleettest.Key("a"))
+			_, err := cc.Cluster(fleettest.Key("a")).Client()
 			require.ErrorIs(t, err, clustercache.ErrNotStarted)
 		},
 		"object source": func(t *testing.T, cc *clustercache.ClusterCache) {
@@ -83,7 +84,7 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 				use(t, cc)
 				time.Sleep(10 * time.Second)
 				require.Equal(t, 1, book.Count(line))
-				err = cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
+				err = cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
 				for _, want := range []error{clustercache.ErrNotStarted, clustercache.ErrNotConnected,
 					clustercache.ErrConnecting} {
 					require.ErrorIs(t, err, want)
@@ -102,12 +103,12 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 		o.Logger = book.Logger()
 		cc, err := clustercache.New(o)
 		require.NoError(t, err)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Second)
 		fleettest.Run(t, cc)
 		time.Sleep(time.Hour)
 		require.Zero(t, book.Count(line), "it was started in time")
-		err = cc.Reader(fleettest.Key("b")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
+		err = cc.Cluster(fleettest.Key("b")).Reader().Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
 		require.NotErrorIs(t, err, clustercache.ErrNotStarted)
 	})
 }
@@ -157,7 +158,7 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 				o.Resolver, o.Discover, o.Logger = tc.resolver(d), tc.discover, book.Logger()
 				cc := fleettest.Start(t, o)
 				if tc.engage {
-					require.NoError(t, cc.Engage(fleettest.Key("a")))
+					require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				}
 				for _, later := range []time.Duration{5*time.Second + time.Millisecond, time.Hour} {
 					time.Sleep(later)
@@ -292,7 +293,7 @@ func TestLeaderOnlyConnectsNothingBeforeTheManagerLeads(t *testing.T) {
 	<-first.Started()
 	connected := func(cc *clustercache.ClusterCache) func() bool {
 		return func() bool {
-			s, err := cc.Status(fleettest.Key("a"))
+			s, err := cc.Cluster(fleettest.Key("a")).Status()
 			return err == nil && s.Connected
 		}
 	}
@@ -302,8 +303,8 @@ func TestLeaderOnlyConnectsNothingBeforeTheManagerLeads(t *testing.T) {
 	defer stopSecond()
 	require.NoError(t, second.ReadyzCheck()(nil), "or a rolling update would wait for ever")
 	require.NoError(t, second.HealthzCheck()(nil))
-	require.NoError(t, second.Engage(fleettest.Key("a")))
-	err := second.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
+	require.NoError(t, second.Cluster(fleettest.Key("a")).Engage())
+	err := second.Cluster(fleettest.Key("a")).Reader().Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
 	require.ErrorIs(t, err, clustercache.ErrNotStarted)
 	require.False(t, connected(second)())
 	require.Empty(t, second.Started())
@@ -326,7 +327,7 @@ func TestHazardReplicaThatWaitsToLeadComplains(t *testing.T) {
 		cc, err := clustercache.New(o)
 		require.NoError(t, err)
 		require.True(t, cc.NeedLeaderElection())
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Hour)
 		require.Zero(t, book.Count("is used and does not run"))
 

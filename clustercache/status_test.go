@@ -45,8 +45,8 @@ func TestStatusShowsTheServersVersionWhereItMayBeRead(t *testing.T) {
 				}
 				d.Set(fleettest.Key("a"), api.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 				require.Equal(t, tc.want, fleettest.Status(t, cc).ServerVersion)
 				d.Changed(fleettest.Key("a"))
 				time.Sleep(time.Hour)
@@ -65,7 +65,7 @@ func TestStatusesAreSortedAndMarshalToJSON(t *testing.T) {
 		fleettest.Synced(t, cc, api)
 		for _, k := range []client.ObjectKey{{Name: "c"}, {}, fleettest.Key("b")} {
 			d.Fail(k, resolver.ErrNotReady)
-			require.NoError(t, cc.Engage(k))
+			require.NoError(t, cc.Cluster(k).Engage())
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
@@ -99,17 +99,18 @@ func TestStatusesAreSortedAndMarshalToJSON(t *testing.T) {
 func TestWatchStatusesAreSortedAndNameWhatIsSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := fleettest.OneCluster(t)
-		narrow, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"),
+		narrow, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{},
+			client.InNamespace("default"),
 			client.MatchingLabels{"app": "x"})
 		require.NoError(t, err)
 		require.NoError(t, narrow.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 		unserved := &metav1.PartialObjectMetadata{}
 		unserved.SetGroupVersionKind(fleettest.Owner("").GVK)
-		_, err = cc.Watch(t.Context(), fleettest.Key("a"), unserved)
+		_, err = cc.Cluster(fleettest.Key("a")).Watch(t.Context(), unserved)
 		require.NoError(t, err)
 		synctest.Wait()
-		all, err := cc.WatchStatuses(fleettest.Key("a"))
+		all, err := cc.Cluster(fleettest.Key("a")).WatchStatuses()
 		require.NoError(t, err)
 		require.Len(t, all, 3)
 		require.Equal(t, []string{"ConfigMap", "ConfigMap", "Rollout"},
@@ -131,7 +132,7 @@ func TestWatchStatusesAreSortedAndNameWhatIsSelected(t *testing.T) {
 		require.NotEmpty(t, decoded[2]["lastError"])
 		require.NotContains(t, decoded[2], "informer")
 
-		_, err = cc.WatchStatuses(fleettest.Key("b"))
+		_, err = cc.Cluster(fleettest.Key("b")).WatchStatuses()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 	})
 }
@@ -139,30 +140,30 @@ func TestWatchStatusesAreSortedAndNameWhatIsSelected(t *testing.T) {
 func TestWaitConnectedIsWokenByStateAndReturnsWhyNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
-		require.ErrorIs(t, cc.WaitConnected(t.Context(), fleettest.Key("b")), clustercache.ErrUnknownCluster)
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
+		require.ErrorIs(t, cc.Cluster(fleettest.Key("b")).WaitConnected(t.Context()), clustercache.ErrUnknownCluster)
 		fleettest.Disconnect(t, cc, api)
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := cc.WaitConnected(ctx, fleettest.Key("a"))
+		err := cc.Cluster(fleettest.Key("a")).WaitConnected(ctx)
 		require.Equal(t, time.Second, time.Since(begin))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, clustercache.ErrNotConnected)
 		require.ErrorContains(t, err, "connection refused")
 
 		woken := make(chan error, 1)
-		go func() { woken <- cc.WaitConnected(context.Background(), fleettest.Key("a")) }()
+		go func() { woken <- cc.Cluster(fleettest.Key("a")).WaitConnected(context.Background()) }()
 		api.Live()
 		d.Changed(fleettest.Key("a"))
 		synctest.Wait()
 		require.NoError(t, <-woken)
 
 		d.Fail(fleettest.Key("b"), resolver.ErrSecretNotFound)
-		require.NoError(t, cc.Engage(fleettest.Key("b")))
-		go func() { woken <- cc.WaitConnected(context.Background(), fleettest.Key("b")) }()
+		require.NoError(t, cc.Cluster(fleettest.Key("b")).Engage())
+		go func() { woken <- cc.Cluster(fleettest.Key("b")).WaitConnected(context.Background()) }()
 		synctest.Wait()
-		cc.Disengage(fleettest.Key("b"))
+		cc.Cluster(fleettest.Key("b")).Disengage()
 		synctest.Wait()
 		require.ErrorIs(t, <-woken, clustercache.ErrUnknownCluster)
 	})
@@ -179,13 +180,13 @@ func TestErrorsNameTheClusterOnce(t *testing.T) {
 		api.Heal()
 		fleettest.Disconnect(t, cc, api)
 		errs = append(errs, fleettest.Get(t, cc),
-			cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}))
-		c, err := cc.Client(fleettest.Key("a"))
+			cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{}))
+		c, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
 		errs = append(errs, c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one")}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		errs = append(errs, w.WaitForVersion(ctx, "1000"), cc.WaitConnected(ctx, fleettest.Key("a")))
+		errs = append(errs, w.WaitForVersion(ctx, "1000"), cc.Cluster(fleettest.Key("a")).WaitConnected(ctx))
 		d.Fail(fleettest.Key("a"), &resolver.AccessError{Cluster: fleettest.Key("a"), Err: errors.New("bad")})
 		synctest.Wait()
 		require.ErrorContains(t, fleettest.Status(t, cc).LastError, "bad")

@@ -356,7 +356,7 @@ func TestClusterCacheThatEndsFirstEndsSubscriptions(t *testing.T) {
 				late, err := of(cc, log.add)
 				require.NoError(t, err)
 				s.Start()
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- cc.Start(ctx) }()

@@ -132,10 +132,10 @@ func (e *NotConnectedError) Unwrap() []error {
 
 // connected returns an error unless the cluster is connected.
 func (c *ClusterCache) connected(op string, key client.ObjectKey) error {
-	if c.cc.Serving(key) == nil { // without the rest of the status
+	if c.cc.Cluster(key).Serving() == nil { // without the rest of the status
 		return nil
 	}
-	status, err := c.cc.Status(key)
+	status, err := c.cc.Cluster(key).Status()
 	if unknown, ok := errors.AsType[*clustercache.ClusterError](err); ok {
 		err = unknown.Err // without the key
 	}
@@ -166,7 +166,7 @@ func (c *ClusterCache) remote(op string, key client.ObjectKey) (cluster.Cluster,
 // do, when they were not read for the IdleTimeout.
 func (c *ClusterCache) startInformers(key client.ObjectKey) {
 	for _, gvk := range c.started {
-		if _, _, err := c.cc.WatchAndRead(context.Background(), key, gvk); err != nil {
+		if _, _, err := c.cc.Cluster(key).WatchAndRead(context.Background(), gvk); err != nil {
 			c.cc.Options().Logger.Error(err, "An informer cannot be started", "cluster", clustername.Of(key))
 		}
 	}
@@ -197,7 +197,7 @@ func (c *ClusterCache) GetUncachedClient(_ context.Context, key client.ObjectKey
 	if err := c.connected("uncached client", key); err != nil {
 		return nil, err
 	}
-	live, err := c.cc.LiveClient(key)
+	live, err := c.cc.Cluster(key).LiveClient()
 	if err != nil {
 		return nil, &NotConnectedError{Cluster: key, Op: "uncached client", Err: err}
 	}
@@ -211,7 +211,7 @@ func (c *ClusterCache) GetRESTConfig(_ context.Context, key client.ObjectKey) (*
 	if err := c.connected("REST config", key); err != nil {
 		return nil, err
 	}
-	config, err := c.cc.RESTConfig(key)
+	config, err := c.cc.Cluster(key).RESTConfig()
 	if err != nil {
 		return nil, &NotConnectedError{Cluster: key, Op: "REST config", Err: err}
 	}
@@ -229,7 +229,7 @@ func (c *ClusterCache) GetRESTConfig(_ context.Context, key client.ObjectKey) (*
 // Options.FailureInterval count as one failure, and failed probes of a cluster
 // that answered before count once in a ProbeInterval.
 func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.ObjectKey) capi.HealthCheckingState {
-	status, err := c.cc.Status(key)
+	status, err := c.cc.Cluster(key).Status()
 	if err != nil || status.Phase == clustercache.PhaseGone {
 		return capi.HealthCheckingState{}
 	}

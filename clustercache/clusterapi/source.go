@@ -75,7 +75,7 @@ func (s *clusterSource) selects(e clustercache.ClusterEvent, failing map[client.
 	case e.Type == clustercache.Removed, e.Phase == clustercache.PhaseGone:
 		delete(failing, e.Cluster)
 	case e.Type == clustercache.PhaseChanged && len(s.silentFor) > 0:
-		status, err := s.c.cc.Status(e.Cluster)
+		status, err := s.c.cc.Cluster(e.Cluster).Status()
 		if _, told := failing[e.Cluster]; told || err != nil || status.Failures == 0 ||
 			!status.LastProbeSuccess.IsZero() {
 			return false

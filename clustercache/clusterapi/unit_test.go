@@ -155,7 +155,7 @@ func TestAClusterThatIsCreatedAgainIsWatchedAgain(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, c.Watch(t.Context(), east.Key(), w), capi.ErrClusterNotConnected)
 		require.Zero(t, c.GetHealthCheckingState(t.Context(), east.Key()))
-		_, err := c.Fleet().Status(east.Key())
+		_, err := c.Fleet().Cluster(east.Key()).Status()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster, "it is not held")
 
 		east = fleet.Add("fleet/east")
@@ -266,7 +266,7 @@ func TestHealthChecksAreCounted(t *testing.T) {
 			return found
 		}
 		require.Empty(t, checks())
-		_, err = c.Fleet().Watch(t.Context(), east.Key(), &corev1.Secret{}) // signs of life
+		_, err = c.Fleet().Cluster(east.Key()).Watch(t.Context(), &corev1.Secret{}) // signs of life
 		require.NoError(t, err)
 		time.Sleep(10 * time.Minute)
 		before := checks()
@@ -376,7 +376,7 @@ func TestFiveFailuresAreTwoMinutes(t *testing.T) {
 		c, err := clusterapi.New(cc, clusterapi.Options{})
 		require.NoError(t, err)
 		began := time.Now()
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		state := func() capi.HealthCheckingState { return c.GetHealthCheckingState(t.Context(), fleettest.Key("a")) }
 		for want := 1; want <= 5; want++ {
 			for state().ConsecutiveFailures < want {
@@ -410,7 +410,7 @@ func TestAFailureIsCountedEvenIfAttemptsAreRarer(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		c, err := clusterapi.New(cc, clusterapi.Options{FailureInterval: time.Minute})
 		require.NoError(t, err)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(7 * time.Minute)
 		require.Equal(t, 1, c.GetHealthCheckingState(t.Context(), fleettest.Key("a")).ConsecutiveFailures)
 	})
@@ -429,10 +429,10 @@ func TestGettersDoNotAskForTheStatus(t *testing.T) {
 			for i := range n {
 				key := fleettest.Key(strconv.Itoa(i))
 				d.Set(key, api.Config())
-				require.NoError(t, cc.Engage(key))
+				require.NoError(t, cc.Cluster(key).Engage())
 			}
 			time.Sleep(time.Minute)
-			status, err := cc.Status(fleettest.Key("0"))
+			status, err := cc.Cluster(fleettest.Key("0")).Status()
 			require.NoError(t, err)
 			require.Len(t, status.SameAs, n-1)
 			allocs[n] = testing.AllocsPerRun(100, func() {
@@ -459,7 +459,7 @@ func TestInformersOfTheOptionsStartWithTheConnection(t *testing.T) {
 		create(t, east, "one")
 		fleet.WaitSynced()
 		synctest.Wait()
-		status, err := c.Fleet().Status(east.Key())
+		status, err := c.Fleet().Cluster(east.Key()).Status()
 		require.NoError(t, err)
 		require.Equal(t, 2, status.Synced)
 
@@ -498,7 +498,7 @@ func TestErrorsNameTheClusterOnce(t *testing.T) {
 		}
 		once("is down: unknown cluster")
 		d.Fail(key, &resolver.AccessError{Cluster: key, Err: resolver.ErrNotReady})
-		require.NoError(t, cc.Engage(key))
+		require.NoError(t, cc.Cluster(key).Engage())
 		synctest.Wait()
 		once("not ready")
 		d.Set(key, &rest.Config{

@@ -76,7 +76,7 @@ func (c *ClusterCache) begin(key client.ObjectKey, remote cluster.Cluster, name 
 func (c *ClusterCache) forget(key client.ObjectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if status, err := c.cc.Status(key); err == nil && status.Phase != clustercache.PhaseGone {
+	if status, err := c.cc.Cluster(key).Status(); err == nil && status.Phase != clustercache.PhaseGone {
 		return
 	}
 

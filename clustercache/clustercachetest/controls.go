@@ -41,7 +41,7 @@ func (c *Cluster) reissue() {
 
 	content := false
 	if cc != nil {
-		status, err := cc.Status(c.key)
+		status, err := cc.Cluster(c.key).Status()
 		content = err == nil && status.Phase == clustercache.PhaseReady
 	}
 	if !content {

@@ -41,7 +41,7 @@ func one(t *testing.T, objs ...client.Object) (*clustercachetest.Fleet, *cluster
 
 func status(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster) clustercache.Status {
 	t.Helper()
-	s, err := cc.Status(c.Key())
+	s, err := cc.Cluster(c.Key()).Status()
 	require.NoError(t, err)
 	return s
 }
@@ -109,7 +109,7 @@ func TestFailuresAreForWhatTheyMatch(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
 		heal := east.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Write(),
 			clustercachetest.Resource("configmaps"))
-		writer, err := cc.Client(east.Key())
+		writer, err := cc.Cluster(east.Key()).Client()
 		require.NoError(t, err)
 		err = writer.Create(t.Context(), configMap("b", "1"))
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -133,7 +133,7 @@ func TestFailingAWatchEndsTheOpenOnes(t *testing.T) {
 		heal := east.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Verb("watch"),
 			clustercachetest.Resource("configmaps"))
 		require.Eventually(t, func() bool {
-			watches, err := cc.WatchStatuses(east.Key())
+			watches, err := cc.Cluster(east.Key()).WatchStatuses()
 			return err == nil && len(watches) == 1 && apierrors.IsForbidden(watches[0].LastError)
 		}, time.Minute, 10*time.Millisecond)
 		east.Store(configMap("a", "2"))
@@ -168,7 +168,7 @@ func TestNewEpochAndRollback(t *testing.T) {
 		east.NewEpoch(configMap("b", "2"))
 		fleet.WaitSynced()
 		require.Equal(t, "2", cached(t, cc, east, "b"))
-		err := cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")),
+		err := cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")),
 			configMap("a", ""), clustercache.CacheOnly)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		require.NotEqual(t, before.UID, status(t, cc, east).UID)
@@ -179,7 +179,8 @@ func TestNewEpochAndRollback(t *testing.T) {
 		east.Rollback(snapshot)
 		fleet.WaitSynced()
 		require.Equal(t, "2", cached(t, cc, east, "b"))
-		err = cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("c", "")), configMap("c", ""),
+		err = cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(configMap("c", "")),
+			configMap("c", ""),
 			clustercache.CacheOnly)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 	})
@@ -208,7 +209,7 @@ func TestClustersGoAndCome(t *testing.T) {
 		fleet.WaitSynced()
 		east.Remove()
 		fleet.WaitSynced()
-		err := cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")),
+		err := cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")),
 			configMap("a", ""))
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 		require.Equal(t, "1", cached(t, cc, west, "w"))
@@ -256,7 +257,7 @@ func TestKindsOfTheSchemeOfTheOptionsAndServedLater(t *testing.T) {
 		cc := fleet.ClusterCache()
 		late := clustercachetest.Kind{GVK: gizmos.WithKind("Policy"), Plural: "policies"}
 		for _, kind := range []client.Object{&Gizmo{}, clustercache.Kind(global), clustercache.Kind(late.GVK)} {
-			w, err := cc.Watch(t.Context(), east.Key(), kind)
+			w, err := cc.Cluster(east.Key()).Watch(t.Context(), kind)
 			require.NoError(t, err)
 			t.Cleanup(w.Release)
 		}
@@ -264,10 +265,10 @@ func TestKindsOfTheSchemeOfTheOptionsAndServedLater(t *testing.T) {
 		east.Serve(late)
 		fleet.WaitSynced()
 		got := &Gizmo{}
-		require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(gizmo), got,
+		require.NoError(t, cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(gizmo), got,
 			clustercache.CacheOnly))
 		require.True(t, got.Status.Ready, "what is stored keeps its status")
-		require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(planet), planet,
+		require.NoError(t, cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(planet), planet,
 			clustercache.CacheOnly))
 		require.NotEmpty(t, planet.GetUID())
 		require.Empty(t, gizmo.UID, "what is stored is a copy")
@@ -288,7 +289,7 @@ func TestSilentWatchesAreCalledStaleAndComeBackWithWhatWasMissed(t *testing.T) {
 		require.Positive(t, s.Stalls)
 		got := configMap("a", "")
 		read := func(opts ...client.GetOption) error {
-			return cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(got),
+			return cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(got),
 				got, append(opts, clustercache.CacheOnly)...)
 		}
 		require.ErrorIs(t, read(), clustercache.ErrStale)
@@ -309,7 +310,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
 		fresh := east.Stale(&corev1.ConfigMap{})
-		writer, err := cc.Client(east.Key())
+		writer, err := cc.Cluster(east.Key()).Client()
 		require.NoError(t, err)
 		for _, value := range []string{"2", "3"} {
 			require.NoError(t, writer.Update(t.Context(), configMap("a", value)))
@@ -323,7 +324,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 		require.False(t, status(t, cc, east).Stale, "nothing tells that the view is old")
 
 		east.Reset() // watches that resume or begin see the old view as well
-		w, err := cc.Watch(t.Context(), east.Key(), &corev1.ConfigMap{}, client.MatchingLabels{"x": "y"})
+		w, err := cc.Cluster(east.Key()).Watch(t.Context(), &corev1.ConfigMap{}, client.MatchingLabels{"x": "y"})
 		require.NoError(t, err)
 		defer w.Release()
 		fleet.WaitSynced()
@@ -389,7 +390,7 @@ func TestInterruptionsLetNoWritePassUntilTheirEnd(t *testing.T) {
 		west := fleet.Add("west")
 		fleet.WaitSynced()
 		write := func(c *clustercachetest.Cluster, name string) error {
-			writer, err := cc.Client(c.Key())
+			writer, err := cc.Cluster(c.Key()).Client()
 			require.NoError(t, err)
 			return writer.Create(t.Context(), configMap(name, ""))
 		}

@@ -23,7 +23,7 @@ import (
 type painter struct{ clusters *clustercache.ClusterCache }
 
 func (p painter) Reconcile(ctx context.Context, r controller.Request) (reconcile.Result, error) {
-	c, err := p.clusters.Client(r.Cluster)
+	c, err := p.clusters.Cluster(r.Cluster).Client()
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -93,12 +93,12 @@ func ExampleCluster_Stale() {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})
 		east := fleet.Add("east")
 		cc := fleet.ClusterCache()
-		watch, err := cc.Watch(t.Context(), east.Key(), &corev1.ConfigMap{})
+		watch, err := cc.Cluster(east.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
 		fleet.WaitSynced()
-		c, err := cc.Client(east.Key())
+		c, err := cc.Cluster(east.Key()).Client()
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -150,7 +150,7 @@ func ExampleCluster_Skip() {
 	key := client.ObjectKeyFromObject(ann)
 	east := fleet.Add("east", ann)
 	cc := fleet.ClusterCache()
-	watch, err := cc.Watch(t.Context(), east.Key(), ann)
+	watch, err := cc.Cluster(east.Key()).Watch(t.Context(), ann)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -158,13 +158,13 @@ func ExampleCluster_Skip() {
 	for _, careful := range []bool{false, true} {
 		a := &accounts{open: map[client.ObjectKey]types.UID{}, careful: careful}
 		fleet.WaitSynced()
-		before := a.reconcile(t.Context(), cc.Reader(east.Key()), key)
+		before := a.reconcile(t.Context(), cc.Cluster(east.Key()).Reader(), key)
 		east.Skip(func() {
 			err = east.Client().Delete(t.Context(), ann.DeepCopy())
 			east.Store(ann)
 		})
 		fleet.WaitSynced()
-		after := a.reconcile(t.Context(), cc.Reader(east.Key()), key)
+		after := a.reconcile(t.Context(), cc.Cluster(east.Key()).Reader(), key)
 
 		is := &corev1.ConfigMap{}
 		if err := east.Client().Get(t.Context(), key, is); err != nil {
@@ -217,7 +217,7 @@ func ExampleFleet_InterruptAfter() {
 				ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}})
 			cc := fleet.ClusterCache()
 			fleet.WaitSynced()
-			c, err := cc.Client(east.Key())
+			c, err := cc.Cluster(east.Key()).Client()
 			if err != nil {
 				t.Fatalf("%v", err)
 			}

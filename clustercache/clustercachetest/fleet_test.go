@@ -39,7 +39,7 @@ func bothWays(t *testing.T, test func(t *testing.T)) {
 func cached(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster, name string) string {
 	t.Helper()
 	got := configMap(name, "")
-	require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got,
+	require.NoError(t, cc.Cluster(c.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(got), got,
 		clustercache.CacheOnly))
 	return got.Data["value"]
 }
@@ -47,7 +47,7 @@ func cached(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Clu
 // watch holds a watch of ConfigMaps for the duration of the test.
 func watch(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster) *clustercache.Watch {
 	t.Helper()
-	w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+	w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 	require.NoError(t, err)
 	t.Cleanup(w.Release)
 	return w
@@ -74,7 +74,7 @@ func TestTheWholeLibraryRunsInAndOutsideOfABubble(t *testing.T) {
 		fleet.WaitSynced()
 		require.Equal(t, "1", cached(t, cc, east, "a"))
 
-		writer, err := cc.Client(east.Key())
+		writer, err := cc.Cluster(east.Key()).Client()
 		require.NoError(t, err)
 		got := configMap("a", "")
 		require.NoError(t, writer.Get(t.Context(), client.ObjectKeyFromObject(got), got))
@@ -87,12 +87,12 @@ func TestTheWholeLibraryRunsInAndOutsideOfABubble(t *testing.T) {
 
 		east.Disconnect()
 		fleet.WaitSynced()
-		require.ErrorIs(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got),
+		require.ErrorIs(t, cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(got), got),
 			clustercache.ErrNotConnected)
 		require.NoError(t, east.Client().Delete(t.Context(), configMap("b", "")))
 		east.Connect()
 		fleet.WaitSynced()
-		err = cc.Reader(east.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "b"}, got,
+		err = cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "b"}, got,
 			clustercache.CacheOnly)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		require.Empty(t, east.Requests(clustercachetest.Verb("list")))

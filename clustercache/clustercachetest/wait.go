@@ -67,7 +67,7 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 	c.fleet.t.Helper()
 	cc := c.fleet.ClusterCache()
 	c.fleet.wait(func() error {
-		s, err := cc.Status(c.key)
+		s, err := cc.Cluster(c.key).Status()
 		if err == nil && s.Phase != phase {
 			err = fmt.Errorf("cluster %q is %s, not %s: %w", c.key, s.Phase, phase, orUnknown(s.LastError))
 		}
@@ -82,7 +82,7 @@ func (c *Cluster) WaitStale(stale bool) {
 	c.fleet.t.Helper()
 	cc := c.fleet.ClusterCache()
 	c.fleet.waitFor(cc.Options().StaleAfter+waitLimit, func() error {
-		s, err := cc.Status(c.key)
+		s, err := cc.Cluster(c.key).Status()
 		if err == nil && s.Stale != stale {
 			err = fmt.Errorf("cluster %q: stale is %t; oldest sign of life at %s", c.key, s.Stale, s.OldestSeen)
 		}
@@ -122,7 +122,7 @@ func (f *Fleet) waitFor(limit time.Duration, left func() error) {
 // synced returns the first difference between a ClusterCache and the cluster,
 // or nil.
 func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
-	status, err := cc.Status(c.key)
+	status, err := cc.Cluster(c.key).Status()
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
 		return fmt.Errorf("access %.8s to cluster %s is in use, not %.8s to %s",
 			status.Revision, status.UID, access.Revision(), c.server.UID())
 	}
-	watches, err := cc.WatchStatuses(c.key)
+	watches, err := cc.Cluster(c.key).WatchStatuses()
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestHazardKindThatIsNotServedIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
 		gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
-		w, err := cc.Watch(t.Context(), east.Key(), clustercache.Kind(gvk))
+		w, err := cc.Cluster(east.Key()).Watch(t.Context(), clustercache.Kind(gvk))
 		require.NoError(t, err)
 		defer w.Release()
 		begin := time.Now()

@@ -5,7 +5,7 @@
 // watches into conditions, for operators that write them into the status of
 // their own objects:
 //
-//	status, _ := cc.Status(cluster) // of an unknown cluster: Unknown
+//	status, _ := cc.Cluster(cluster).Status() // of an unknown cluster: Unknown
 //	all := &obj.Status.Conditions
 //	meta.SetStatusCondition(all, conditions.ClusterReady(status, obj.Generation))
 //	declared := cc.Declared(owner)

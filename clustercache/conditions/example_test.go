@@ -17,7 +17,7 @@ import (
 
 // A reconciler writes the status only if a condition has changed.
 func Example() {
-	// What cc.Status(cluster) and cc.Declared(owner) return.
+	// What cc.Cluster(cluster).Status() and cc.Declared(owner) return.
 	status := clustercache.Status{Phase: clustercache.PhaseReady, Connected: true}
 	declared := []clustercache.Use{{
 		Key: clustercache.WatchKey{

@@ -45,8 +45,8 @@ func (o *operator) declare(kinds ...client.Object) {
 func (o *operator) reconcile() {
 	o.t.Helper()
 	cc := o.fleet.ClusterCache()
-	s, _ := cc.Status(east)
-	watches, _ := cc.WatchStatuses(east)
+	s, _ := cc.Cluster(east).Status()
+	watches, _ := cc.Cluster(east).WatchStatuses()
 	uses := synced(o.t, cc.Declared(owner)...)
 	if statuses := synced(o.t, watches...); uses.Status == metav1.ConditionTrue {
 		require.Equal(o.t, uses, statuses)

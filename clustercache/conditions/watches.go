@@ -23,7 +23,7 @@ import (
 // TypeWatchesSynced is the type of the condition that [WatchesSynced] returns.
 const TypeWatchesSynced = "WatchesSynced"
 
-// Watch is the state of a watch: what ClusterCache.WatchStatuses and
+// Watch is the state of a watch: what Cluster.WatchStatuses and
 // Watch.Status return, or what ClusterCache.Declared and Usage do.
 type Watch interface {
 	clustercache.WatchStatus | clustercache.Use
@@ -31,7 +31,7 @@ type Watch interface {
 
 // WatchesSynced returns the condition WatchesSynced of watches: what an owner
 // declared (ClusterCache.Declared), all watches of a cluster
-// (ClusterCache.WatchStatuses), or any others. The condition is
+// (Cluster.WatchStatuses), or any others. The condition is
 //   - True, with the reason [ReasonSynced] and no message, if every watch is
 //     synced (Watch.HasSynced) and nothing has interrupted it;
 //   - Unknown if there is no watch ([ReasonNoWatches]), or if nothing has

@@ -58,7 +58,7 @@ func ExampleBuilder_Build() {
 				r controller.Request) (reconcile.Result, error) {
 				there := 0
 				for _, cluster := range cc.Clusters() {
-					if cc.Reader(cluster).Get(ctx, r.ObjectKey, &corev1.Namespace{}) == nil {
+					if cc.Cluster(cluster).Reader().Get(ctx, r.ObjectKey, &corev1.Namespace{}) == nil {
 						there++
 					}
 				}

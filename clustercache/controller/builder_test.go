@@ -71,9 +71,9 @@ func TestSetupWithManagerKnowsTheHub(t *testing.T) {
 		cc, err := clustercache.SetupWithManager(fleettest.NewManager(), o)
 		require.NoError(t, err)
 		fleettest.Run(t, cc)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		require.Eventually(t, func() bool {
-			s, err := cc.Status(fleettest.Key("a"))
+			s, err := cc.Cluster(fleettest.Key("a")).Status()
 			return err == nil && s.Phase == want
 		}, time.Minute, 10*time.Millisecond, "hub %q", hub)
 	}
@@ -98,8 +98,8 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.RetryInterval = 7 * time.Second
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
-		require.NoError(t, cc.Engage(fleettest.Key("b")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+		require.NoError(t, cc.Cluster(fleettest.Key("b")).Engage())
 		synctest.Wait()
 		var told []reconciled
 		var fail error
@@ -347,12 +347,12 @@ func TestLiveClientReadsPastTheCache(t *testing.T) {
 		d := fleettest.NewDirectory()
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		_, err := cc.LiveClient(fleettest.Key("a"))
+		_, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-		cached, err := cc.Client(fleettest.Key("a"))
+		cached, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		const path = "get /api/v1/namespaces/default/configmaps/one"
 		one := client.ObjectKey{Namespace: "default", Name: "one"}

@@ -92,7 +92,8 @@ func TestDebounceNeverLosesTheFinalState(t *testing.T) {
 		seen := map[string]string{}
 		q.Full = func(r controller.Request) {
 			o := &corev1.ConfigMap{}
-			if err := cc.Reader(r.Cluster).Get(t.Context(), r.ObjectKey, o, clustercache.CacheOnly); err != nil {
+			if err := cc.Cluster(r.Cluster).Reader().Get(t.Context(), r.ObjectKey, o,
+				clustercache.CacheOnly); err != nil {
 				t.Error(err)
 			}
 			mu.Lock()

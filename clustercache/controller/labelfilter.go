@@ -18,16 +18,11 @@ const sweepAt = 64
 // labelFilter lets the events of clusters pass whose labels match. One
 // goroutine at a time uses it.
 type labelFilter struct {
-	clusters clusterLabels
+	labels   func(cluster client.ObjectKey) (labels map[string]string, known bool)
+	known    func() []client.ObjectKey
 	selector labels.Selector // nil lets all pass
 	seen     map[client.ObjectKey]clusterSeen
 	sweepAt  int // number of clusters at which those that are gone are forgotten
-}
-
-// clusterLabels are the methods of a ClusterCache that a labelFilter calls.
-type clusterLabels interface {
-	Labels(cluster client.ObjectKey) (labels map[string]string, known bool)
-	Clusters() []client.ObjectKey
 }
 
 // clusterSeen is what a labelFilter knows of a cluster since its last event.
@@ -40,9 +35,13 @@ type clusterSeen struct {
 	withheld, gained bool
 }
 
-func newLabelFilter(clusters clusterLabels, selector labels.Selector) *labelFilter {
+func newLabelFilter(
+	labelsOf func(client.ObjectKey) (map[string]string,
+		bool), known func() []client.ObjectKey, selector labels.Selector,
+) *labelFilter {
 	return &labelFilter{
-		clusters: clusters,
+		labels:   labelsOf,
+		known:    known,
 		selector: selector,
 		seen:     map[client.ObjectKey]clusterSeen{},
 		sweepAt:  sweepAt,
@@ -56,7 +55,7 @@ func (f *labelFilter) passes(e clustercache.ClusterEvent) (passes, missed bool) 
 	if f.selector == nil {
 		return true, false
 	}
-	have, known := f.clusters.Labels(e.Cluster)
+	have, known := f.labels(e.Cluster)
 	before := f.seen[e.Cluster]
 	flips := e.Type == clustercache.Connected || e.Type == clustercache.Disconnected
 	switch {
@@ -86,7 +85,7 @@ func (f *labelFilter) note(cluster client.ObjectKey, now clusterSeen) {
 		return
 	}
 	present := map[client.ObjectKey]bool{cluster: true}
-	for _, key := range f.clusters.Clusters() {
+	for _, key := range f.known() {
 		present[key] = true
 	}
 	maps.DeleteFunc(f.seen, func(key client.ObjectKey, _ clusterSeen) bool { return !present[key] })

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// oneLabelled is a ClusterCache of one cluster.
+// oneLabelled is the labels of one cluster.
 type oneLabelled struct {
 	env   string
 	known bool
@@ -77,7 +77,7 @@ func TestLabelFilter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			of := &oneLabelled{}
-			f := newLabelFilter(of, labels.SelectorFromSet(labels.Set{"env": "prod"}))
+			f := newLabelFilter(of.Labels, of.Clusters, labels.SelectorFromSet(labels.Set{"env": "prod"}))
 			for i, s := range steps {
 				of.env, of.known = s.env, s.env != unknown
 				passes, missed := f.passes(clustercache.ClusterEvent{Type: s.event})

@@ -64,7 +64,7 @@ func WhileOwned[request comparable](
 	})
 	return reconcile.TypedFunc[request](func(ctx context.Context, r request) (reconcile.Result, error) {
 		key := cluster(r)
-		working, done, err := cc.Work(ctx, key)
+		working, done, err := cc.Cluster(key).Work(ctx)
 		if err != nil {
 			ctrllog.FromContext(ctx).V(1).Info("Request dropped", "cause", err.Error())
 			return reconcile.Result{}, nil
@@ -128,7 +128,7 @@ func perCluster(
 	requireAll("PerCluster", map[string]bool{"cc": cc != nil, "reconciler": reconciler != nil})
 	again := cc.Options().RetryInterval
 	return reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
-		c, err := cc.Client(r.Cluster)
+		c, err := cc.Cluster(r.Cluster).Client()
 		var result reconcile.Result
 		if err == nil {
 			ctx = context.WithValue(ctx, clusterKey{}, r.Cluster)

@@ -45,7 +45,8 @@ func outcomeOf(result reconcile.Result, err error) outcome {
 
 // readOf is the error of a read in a cluster.
 func readOf(cc *clustercache.ClusterCache, cluster string) error {
-	return cc.Reader(fleettest.Key(cluster)).Get(context.Background(), fleettest.Key("x"), &corev1.ConfigMap{})
+	return cc.Cluster(fleettest.Key(cluster)).Reader().Get(context.Background(), fleettest.Key("x"),
+		&corev1.ConfigMap{})
 }
 
 // clusterError is an error about a cluster.
@@ -63,12 +64,12 @@ func TestHazardErrorOfAnotherClusterDecidesARequest(t *testing.T) {
 		d.Set(fleettest.Key("up"), api.Config())
 		d.Set(fleettest.Key("down"), dead.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("up")))
-		require.NoError(t, cc.Engage(fleettest.Key("down")))
+		require.NoError(t, cc.Cluster(fleettest.Key("up")).Engage())
+		require.NoError(t, cc.Cluster(fleettest.Key("down")).Engage())
 		time.Sleep(time.Minute)
 
 		unknown, gone := clustercache.ErrUnknownCluster, clustercache.ErrNotConnected
-		_, noClient := cc.Client(fleettest.Key("nobody"))
+		_, noClient := cc.Cluster(fleettest.Key("nobody")).Client()
 		others := errors.New("its own trouble")
 		selected, err := labels.Parse("env=prod")
 		require.NoError(t, err)

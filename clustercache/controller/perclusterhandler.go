@@ -106,12 +106,12 @@ func (h *perClusterHandler[object]) of(ctx context.Context, queue ofAll) (
 		return nil, nil, nil
 	}
 	log := ctrllog.FromContext(ctx).WithValues("cluster", clustername.Of(cluster))
-	c, err := h.cc.Client(cluster)
+	c, err := h.cc.Cluster(cluster).Client()
 	if err != nil {
 		log.V(1).Info("Event dropped", "cause", err.Error())
 		return nil, nil, nil
 	}
-	to := h.newHandler(&mappingClient{clusterClient{c, cluster}, h.cc.Reader(cluster)})
+	to := h.newHandler(&mappingClient{clusterClient{c, cluster}, h.cc.Cluster(cluster).Reader()})
 	if to == nil {
 		log.Error(errNoHandler, "Event dropped")
 	}

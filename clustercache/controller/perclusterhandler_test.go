@@ -174,7 +174,8 @@ func TestHandlerReadsTheCacheOfAClusterThatIsLost(t *testing.T) {
 				east.Disconnect()
 				east.WaitPhase(clustercache.PhaseDisconnected)
 				time.Sleep(time.Hour)
-				require.ErrorIs(t, fleet.ClusterCache().Reader(east.Key()).List(t.Context(), &appsv1.DeploymentList{}),
+				require.ErrorIs(t, fleet.ClusterCache().Cluster(east.Key()).Reader().List(t.Context(),
+					&appsv1.DeploymentList{}),
 					clustercache.ErrNotConnected)
 			}
 			a := client.ObjectKey{Namespace: "default", Name: "a"}

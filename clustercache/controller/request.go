@@ -162,7 +162,7 @@ func ownersOf(
 	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: controllerOnly})
 	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: controllerOnly, ClusterScoped: true})
 	return func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []Request {
-		inNamespace, known := cc.IsNamespaced(cluster, owner)
+		inNamespace, known := cc.Cluster(cluster).IsNamespaced(owner)
 		switch {
 		case known && inNamespace:
 			return namespaced(ctx, cluster, obj)

@@ -90,9 +90,10 @@ func ClusterSource[request comparable](
 		config: delays(options.Debounce, options.MaxDelay),
 	}
 	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
-		labelled := newLabelFilter(cc, options.ClusterSelector)
+		labelsOf := func(key client.ObjectKey) (map[string]string, bool) { return cc.Cluster(key).Labels() }
+		labelled := newLabelFilter(labelsOf, cc.Clusters, options.ClusterSelector)
 		return cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
-			if r.ctx.Err() != nil || !cc.Owns(e.Cluster) {
+			if r.ctx.Err() != nil || !cc.Cluster(e.Cluster).Owned() {
 				return // if it is gained, its state is delivered once more
 			}
 			gained := e.Type == clustercache.Gained

@@ -59,7 +59,7 @@ func ExampleObjectSource_owner() {
 			Complete(reconcile.TypedFunc[fleetcontroller.Request](func(ctx context.Context,
 				r fleetcontroller.Request) (reconcile.Result, error) {
 				d := &appsv1.Deployment{}
-				err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, d)
+				err := cc.Cluster(r.Cluster).Reader().Get(ctx, r.ObjectKey, d)
 				return reconcile.Result{}, client.IgnoreNotFound(err)
 			}))
 	}
@@ -148,7 +148,7 @@ func ExampleDeclarerSource() {
 			}
 
 			deployments := &appsv1.DeploymentList{}
-			err := cc.Reader(cluster).List(ctx, deployments)
+			err := cc.Cluster(cluster).Reader().List(ctx, deployments)
 			object.Annotations = map[string]string{
 				"deployments": strconv.Itoa(len(deployments.Items)),
 				"reason":      clustercache.ReasonOf(err), // such as Forbidden, NotServed, Unreachable

@@ -154,7 +154,8 @@ func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Empty(t, q.Names(), "a pause before Start holds from the first event on")
-		require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.RequestFor("three").ObjectKey,
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
+			fleettest.RequestFor("three").ObjectKey,
 			fleettest.ConfigMaps[0].DeepCopyObject().(client.Object), clustercache.CacheOnly))
 		before := api.Total()
 		s.Continue()

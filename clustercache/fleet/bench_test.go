@@ -80,7 +80,7 @@ func BenchmarkCount(b *testing.B) {
 		for _, key := range cc.Clusters() {
 			pods := &metav1.PartialObjectMetadataList{}
 			pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-			require.NoError(b, cc.Reader(key).List(ctx, pods))
+			require.NoError(b, cc.Cluster(key).Reader().List(ctx, pods))
 			for _, pod := range pods.Items {
 				counts[pod.Labels[by]]++
 			}
@@ -133,11 +133,11 @@ func benchFleet(b *testing.B) *clustercache.ClusterCache {
 		require.NoError(b, <-done)
 	})
 	for key := range configs {
-		_, err := cc.Watch(ctx, key, &corev1.Pod{})
+		_, err := cc.Cluster(key).Watch(ctx, &corev1.Pod{})
 		require.NoError(b, err)
 	}
 	for key := range configs {
-		watch, err := cc.Watch(ctx, key, &corev1.Pod{})
+		watch, err := cc.Cluster(key).Watch(ctx, &corev1.Pod{})
 		require.NoError(b, err)
 		require.NoError(b, watch.WaitForSync(ctx))
 	}

@@ -74,7 +74,8 @@ func sameAsReader[T client.Object](t *testing.T, w *world, kind T, list client.O
 	for answer, err := range fleet.ByCluster(t.Context(), w.cc, kind, mode, client.HasLabels{"color"}) {
 		require.NoError(t, err)
 		var from clustercache.Origin
-		require.NoError(t, w.cc.Reader(answer.Cluster).List(t.Context(), list, mode, client.HasLabels{"color"}, &from))
+		require.NoError(t, w.cc.Cluster(answer.Cluster).Reader().List(t.Context(), list, mode,
+			client.HasLabels{"color"}, &from))
 		require.Equal(t, from, answer.Origin)
 		want := map[string]any{}
 		require.NoError(t, eachItem(list, func(o client.Object) { want[o.GetName()] = o }))
@@ -160,7 +161,7 @@ func TestUnsyncedClusterIsNoEmptyOne(t *testing.T) {
 	inFleet(t, 2, clustercachetest.Options{}, func(t *testing.T, w *world) {
 		heal := w.clusters[1].Fail(clustercachetest.Status(500), clustercachetest.Resource("configmaps"))
 		w.watch(w.clusters[0])
-		_, err := w.cc.Watch(t.Context(), w.clusters[1].Key(), &corev1.ConfigMap{})
+		_, err := w.cc.Cluster(w.clusters[1].Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Equal(t, []string{"c00/one", "c00/two", "c01: NotSynced"},

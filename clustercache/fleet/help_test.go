@@ -77,7 +77,7 @@ func newLabeled(t *testing.T, env map[string]string) *labeled {
 	}
 	w.cc = fleettest.Start(t, fleettest.Silent(w.directory))
 	for name := range env {
-		require.NoError(t, w.cc.Engage(fleettest.Key(name)))
+		require.NoError(t, w.cc.Cluster(fleettest.Key(name)).Engage())
 	}
 	synctest.Wait()
 	return w

@@ -56,7 +56,7 @@ func (w *world) watch(clusters ...*clustercachetest.Cluster) {
 		clusters = w.clusters
 	}
 	for _, c := range clusters {
-		_, err := w.cc.Watch(w.t.Context(), c.Key(), &corev1.ConfigMap{})
+		_, err := w.cc.Cluster(c.Key()).Watch(w.t.Context(), &corev1.ConfigMap{})
 		require.NoError(w.t, err)
 	}
 	w.WaitSynced()

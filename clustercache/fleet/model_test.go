@@ -62,7 +62,7 @@ func TestEachClusterOfARandomFleetIsYieldedOnce(t *testing.T) {
 				f.WaitSynced()
 				for _, m := range model {
 					if m.watched {
-						_, err := cc.Watch(t.Context(), m.Key(), &corev1.ConfigMap{})
+						_, err := cc.Cluster(m.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 						require.NoError(t, err)
 					}
 				}

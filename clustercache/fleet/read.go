@@ -102,7 +102,7 @@ func (r *read) list(ctx context.Context, t target, live bool) (of result, asks b
 
 // lister returns the reader of a cluster.
 func (r *read) lister(cluster client.ObjectKey) packedlist.Lister {
-	return r.cc.Reader(cluster).(packedlist.Lister) //nolint:forcetypeassert // as packedlist.Lister says
+	return r.cc.Cluster(cluster).Reader().(packedlist.Lister) //nolint:forcetypeassert // as packedlist.Lister says
 }
 
 // unlisted returns why there may be clusters that are not among the targets.

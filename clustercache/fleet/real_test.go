@@ -43,10 +43,10 @@ func TestRealFleetIsReadThroughAnOutage(t *testing.T) {
 	}
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	for _, name := range []string{"a", "b"} {
-		require.NoError(t, cc.Engage(fleettest.Key(name)))
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key(name)))
+		require.NoError(t, cc.Cluster(fleettest.Key(name)).Engage())
+		require.NoError(t, cc.Cluster(fleettest.Key(name)).WaitConnected(t.Context()))
 	}
-	watch, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
+	watch, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 	require.NoError(t, err)
 	require.NoError(t, watch.WaitForSync(t.Context()))
 	list := func(opts ...client.ListOption) []string {
@@ -77,7 +77,7 @@ func TestRealFleetIsReadThroughAnOutage(t *testing.T) {
 
 	require.NoError(t, servers[1].Stop())
 	require.Eventually(t, func() bool {
-		s, err := cc.Status(fleettest.Key("b"))
+		s, err := cc.Cluster(fleettest.Key("b")).Status()
 		return err == nil && !s.Connected
 	}, fleettest.Patience, 50*time.Millisecond)
 	require.Equal(t, append(slices.Clone(want[:600]), "b: Unreachable"), list(&total))

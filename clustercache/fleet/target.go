@@ -35,7 +35,7 @@ func (r *read) targets() []target {
 
 	var targets []target
 	for _, key := range slices.Compact(keys) {
-		if r.options.Owned && !r.cc.Owns(key) {
+		if r.options.Owned && !r.cc.Cluster(key).Owned() {
 			continue
 		}
 		t := target{at: len(targets), key: key}
@@ -53,7 +53,7 @@ func (r *read) targets() []target {
 // selects reports whether the selector selects a cluster, or may do so, and
 // fills in its labels.
 func (r *read) selects(t *target) bool {
-	labels, known := r.cc.Labels(t.key)
+	labels, known := r.cc.Cluster(t.key).Labels()
 	selector := r.options.ClusterSelector
 	t.labels = labels
 	switch {
@@ -62,7 +62,7 @@ func (r *read) selects(t *target) bool {
 		return selector.Matches(k8slabels.Set(labels))
 	default:
 		t.err = r.fail(t.key, ErrLabelsUnknown)
-		if why := r.cc.Serving(t.key); why != nil {
+		if why := r.cc.Cluster(t.key).Serving(); why != nil {
 			t.err = r.fail(t.key, fmt.Errorf("%w: %w", ErrLabelsUnknown, cause(why)))
 		}
 	}
@@ -73,7 +73,7 @@ func (r *read) selects(t *target) bool {
 // fail names the cluster and the kind in an error.
 func (r *read) fail(cluster client.ObjectKey, err error) error {
 	err = cause(err)
-	if errors.Is(err, clustercache.ErrUnknownCluster) && !r.cc.Owns(cluster) {
+	if errors.Is(err, clustercache.ErrUnknownCluster) && !r.cc.Cluster(cluster).Owned() {
 		err = fmt.Errorf("%w: %w", err, clustercache.ErrNotOwner)
 	}
 	return &clustercache.ClusterError{

@@ -56,7 +56,7 @@ func TestClusterWithUnknownLabelsIsNotLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLabeled(t, map[string]string{"a": "prod", "b": "test"})
 		w.directory.Fail(fleettest.Key("new"), fmt.Errorf("no Secret yet: %w", resolver.ErrNoAccess))
-		require.NoError(t, w.cc.Engage(fleettest.Key("new")))
+		require.NoError(t, w.cc.Cluster(fleettest.Key("new")).Engage())
 		synctest.Wait()
 		var total fleet.Total
 		n := 0
@@ -181,13 +181,13 @@ func TestLoopBodyMayUseTheClusterCache(t *testing.T) {
 		for item, err := range w.list() {
 			require.NoError(t, err)
 			n++
-			c, err := w.cc.Client(item.Cluster)
+			c, err := w.cc.Cluster(item.Cluster).Client()
 			require.NoError(t, err)
 			o, err := item.Object()
 			require.NoError(t, err)
 			o.Data = map[string]string{"seen": "yes"}
 			require.NoError(t, c.Update(t.Context(), o))
-			watch, err := w.cc.Watch(t.Context(), item.Cluster, &corev1.Secret{})
+			watch, err := w.cc.Cluster(item.Cluster).Watch(t.Context(), &corev1.Secret{})
 			require.NoError(t, err)
 			require.NoError(t, watch.WaitForSync(t.Context()))
 			watch.Release()

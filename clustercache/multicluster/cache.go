@@ -75,7 +75,7 @@ func (c *remoteCache) Get(
 	if err := known(c.cc, c.key); err != nil {
 		return err
 	}
-	return c.cc.Reader(c.key).Get(ctx, key, obj, append([]client.GetOption{c.reads()}, opts...)...)
+	return c.cc.Cluster(c.key).Reader().Get(ctx, key, obj, append([]client.GetOption{c.reads()}, opts...)...)
 }
 
 // List implements client.Reader.
@@ -91,7 +91,7 @@ func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...
 	if c.needsIndex(gvk, opts) {
 		return c.listIndexed(ctx, gvk, list, opts)
 	}
-	return c.cc.Reader(c.key).List(ctx, list, append([]client.ListOption{c.reads()}, opts...)...)
+	return c.cc.Cluster(c.key).Reader().List(ctx, list, append([]client.ListOption{c.reads()}, opts...)...)
 }
 
 // needsIndex reports whether the API server could not answer a list, because
@@ -103,7 +103,7 @@ func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.List
 		return false
 	}
 	for _, r := range o.FieldSelector.Requirements() {
-		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Indexed(c.key, gvk, r.Field) {
+		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Cluster(c.key).Indexed(gvk, r.Field) {
 			return true
 		}
 	}
@@ -117,11 +117,11 @@ func (c *remoteCache) listIndexed(
 ) error {
 	opts = append([]client.ListOption{clustercache.CacheOnly}, opts...)
 	if c.reads() == clustercache.AutoWatch {
-		if _, _, err := c.cc.WatchAndRead(ctx, c.key, gvk); err != nil {
+		if _, _, err := c.cc.Cluster(c.key).WatchAndRead(ctx, gvk); err != nil {
 			return err
 		}
 	}
-	err := c.cc.Reader(c.key).List(ctx, list, opts...)
+	err := c.cc.Cluster(c.key).Reader().List(ctx, list, opts...)
 	underWay := errors.Is(err, clustercache.ErrNotWatched) && c.reads() == clustercache.AutoWatch
 	if !errors.Is(err, clustercache.ErrNotSynced) && !underWay {
 		return err
@@ -134,12 +134,12 @@ func (c *remoteCache) listIndexed(
 	if err := c.waitSynced(ctx, gvk); err != nil {
 		return err
 	}
-	return c.cc.Reader(c.key).List(ctx, list, opts...)
+	return c.cc.Cluster(c.key).Reader().List(ctx, list, opts...)
 }
 
 // waitSynced waits for the first list of a kind.
 func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKind) error {
-	w, err := c.cc.Watch(ctx, c.key, clustercache.Kind(gvk))
+	w, err := c.cc.Cluster(c.key).Watch(ctx, clustercache.Kind(gvk))
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -293,6 +293,6 @@ func (c *remoteCache) close() {
 
 // gone reports whether the cluster was removed.
 func (c *remoteCache) gone() bool {
-	s, err := c.cc.Status(c.key)
+	s, err := c.cc.Cluster(c.key).Status()
 	return err != nil || s.Phase == clustercache.PhaseGone
 }

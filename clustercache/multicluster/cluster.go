@@ -29,7 +29,7 @@ var _ cluster.Cluster = (*remote)(nil)
 
 // newRemote makes a cluster without I/O.
 func newRemote(s *Clusters, key client.ObjectKey) (*remote, error) {
-	config, err := s.cc.TransportConfig(key)
+	config, err := s.cc.Cluster(key).TransportConfig()
 	if err != nil {
 		return nil, err
 	}

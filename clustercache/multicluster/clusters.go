@@ -84,7 +84,7 @@ func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 // removed and created again. The errors are [clustercache.ErrClosed], and those
 // of Options.ClusterOptions.
 func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
-	if err := s.cc.Engage(key); err != nil {
+	if err := s.cc.Cluster(key).Engage(); err != nil {
 		return nil, err
 	}
 	r, err := s.remote(key)
@@ -104,7 +104,7 @@ func (s *Clusters) Forget(key client.ObjectKey) {
 	if r != nil {
 		s.drop(r)
 	}
-	s.cc.Disengage(key)
+	s.cc.Cluster(key).Disengage()
 }
 
 // remote returns a known cluster.
@@ -150,6 +150,6 @@ func (s *Clusters) drop(r *remote) {
 
 // known returns nil if the cluster is known, and otherwise why it is not.
 func known(cc *clustercache.ClusterCache, key client.ObjectKey) error {
-	_, err := cc.RESTMapper(key)
+	_, err := cc.Cluster(key).RESTMapper()
 	return err
 }

@@ -83,7 +83,7 @@ func TestHazardHandlerThatIsNil(t *testing.T) {
 		require.Nil(t, r)
 		_, ok := errors.AsType[*clustercache.ClusterError](err)
 		require.True(t, ok)
-		w, err := f.cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{})
+		w, err := f.cc.Cluster(key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		defer w.Release()
 		registration, err := w.AddEventHandler(nil)

@@ -203,7 +203,7 @@ func TestHazardEngagementsLeaveGoroutines(t *testing.T) {
 			round()
 		}
 		require.LessOrEqual(t, runtime.NumGoroutine(), before+5)
-		_, err := f.cc.Status(key("a"))
+		_, err := f.cc.Cluster(key("a")).Status()
 		require.Error(t, err, "nothing holds the cluster that was removed")
 	})
 }

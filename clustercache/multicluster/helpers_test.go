@@ -205,7 +205,7 @@ func (f *fleet) cluster(name string) cluster.Cluster {
 // watches returns the number of watches and of informers in a cluster.
 func (f *fleet) watches(name string) (watches, informers int) {
 	f.t.Helper()
-	s, err := f.cc.Status(key(name))
+	s, err := f.cc.Cluster(key(name)).Status()
 	require.NoError(f.t, err)
 	return s.Watches, s.Informers
 }

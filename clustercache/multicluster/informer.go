@@ -146,12 +146,12 @@ func (i *informer) HasSynced() bool {
 		return false
 	}
 	if i.c.reads() == clustercache.AutoWatch && !i.hasHandlers() {
-		_, synced, err := i.c.cc.WatchAndRead(context.Background(), i.c.key, i.representation.gvk)
+		_, synced, err := i.c.cc.Cluster(i.c.key).WatchAndRead(context.Background(), i.representation.gvk)
 		return err == nil && synced
 	}
 	// This watch shares the informer of the handlers' watches; without any, the
 	// informer lingers until the next call.
-	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.representation.gvk))
+	w, err := i.c.cc.Cluster(i.c.key).Watch(context.Background(), clustercache.Kind(i.representation.gvk))
 	if err != nil {
 		return false
 	}
@@ -169,7 +169,7 @@ func (i *informer) hasHandlers() bool {
 // wait waits until HasSynced.
 func (i *informer) wait(ctx context.Context) error {
 	if i.c.reads() == clustercache.AutoWatch {
-		if _, _, err := i.c.cc.WatchAndRead(ctx, i.c.key, i.representation.gvk); err != nil {
+		if _, _, err := i.c.cc.Cluster(i.c.key).WatchAndRead(ctx, i.representation.gvk); err != nil {
 			return ended(ctx, err)
 		}
 	}
@@ -192,7 +192,7 @@ func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	if !fresh || stopped {
 		return c
 	}
-	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.representation.gvk))
+	w, err := i.c.cc.Cluster(i.c.key).Watch(context.Background(), clustercache.Kind(i.representation.gvk))
 	if err != nil {
 		return c
 	}

@@ -159,7 +159,7 @@ func TestRealKubeconfigSecretsAreClusters(t *testing.T) {
 		kubeconfigSecret("other", map[string][]byte{"another-key": []byte("x")})))
 	for _, name := range []string{"empty", "other"} {
 		eventually(t, name+" cannot be used", func() bool {
-			s, err := cc.Status(client.ObjectKey{Name: name})
+			s, err := cc.Cluster(client.ObjectKey{Name: name}).Status()
 			return err == nil && s.Reason == clustercache.ReasonBadAccess
 		})
 		_, err := p.Get(t.Context(), clusterName(name))

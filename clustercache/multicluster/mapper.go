@@ -23,7 +23,7 @@ var _ meta.RESTMapper = (*mapper)(nil)
 // ask is generic because seven methods with four result types find the current
 // mapper in the same way.
 func ask[T any](m *mapper, question func(meta.RESTMapper) (T, error)) (T, error) {
-	to, err := m.cc.RESTMapper(m.key)
+	to, err := m.cc.Cluster(m.key).RESTMapper()
 	if err != nil {
 		var none T
 		return none, err

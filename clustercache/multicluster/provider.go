@@ -122,7 +122,7 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 	if err := known(p.s.cc, key); err != nil {
 		return nil, p.notFound(name, err)
 	}
-	if !p.s.cc.Owns(key) {
+	if !p.s.cc.Cluster(key).Owned() {
 		return nil, p.notFound(name, clustercache.ErrNotOwner)
 	}
 	if err := unusable(p.s.cc, key); err != nil {
@@ -232,10 +232,10 @@ type tenure struct {
 // ownership returns the tenure in which this replica owns a cluster, and whether
 // it does.
 func ownership(cc *clustercache.ClusterCache, key client.ObjectKey) (t tenure, owned bool) {
-	s, err := cc.Status(key)
+	s, err := cc.Cluster(key).Status()
 	switch {
 	case err != nil:
-		return t, cc.Owns(key)
+		return t, cc.Cluster(key).Owned()
 	case s.Ownership == nil:
 		return t, true
 	}
@@ -261,7 +261,7 @@ func (p *Provider[N, A]) callable(key client.ObjectKey, name N, misnamed map[cli
 // engageable reports whether a cluster was connected, or could be if it were
 // reachable.
 func engageable(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
-	s, err := cc.Status(key)
+	s, err := cc.Cluster(key).Status()
 	switch {
 	case err != nil || s.Phase == clustercache.PhaseGone:
 		return false
@@ -275,7 +275,7 @@ func engageable(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 // unusable returns why a cluster that was never connected has no usable access;
 // nil if it has, or if that is not known yet.
 func unusable(cc *clustercache.ClusterCache, key client.ObjectKey) error {
-	s, err := cc.Status(key)
+	s, err := cc.Cluster(key).Status()
 	switch {
 	case err != nil:
 		return err

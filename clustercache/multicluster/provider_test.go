@@ -118,7 +118,7 @@ func TestGetAfterTheEndIsNotNotFound(t *testing.T) {
 func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
-		require.NoError(t, f.cc.Engage(client.ObjectKey{}))
+		require.NoError(t, f.cc.Cluster(client.ObjectKey{}).Engage())
 		f.add("a")
 		synctest.Wait()
 		p := newProvider(f, multicluster.ProviderOptions{})

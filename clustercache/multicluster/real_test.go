@@ -217,7 +217,7 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, remote.Kill())
 	eventually(t, "disconnect", func() bool {
-		s, err := cc.Status(key("east"))
+		s, err := cc.Cluster(key("east")).Status()
 		return err == nil && !s.Connected
 	})
 	err = view.GetClient().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "old-0"}, &corev1.ConfigMap{})

@@ -52,7 +52,7 @@ func TestRegistrarAdoptsWhatOthersEngage(t *testing.T) {
 		require.NoError(t, r.Engage(first, "fleet/a", &foreign{config: api.Config()}))
 		time.Sleep(time.Second)
 		require.Equal(t, []client.ObjectKey{key("a")}, cc.Clusters())
-		in, err := read(t, cc.Reader(key("a")))
+		in, err := read(t, cc.Cluster(key("a")).Reader())
 		require.NoError(t, err)
 		require.Equal(t, "uid-a1", in)
 
@@ -67,7 +67,7 @@ func TestRegistrarAdoptsWhatOthersEngage(t *testing.T) {
 		keys, err := r.Clusters(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []client.ObjectKey{key("0"), key("a")}, keys)
-		in, err = read(t, cc.Reader(key("a")))
+		in, err = read(t, cc.Cluster(key("a")).Reader())
 		require.NoError(t, err)
 		require.Equal(t, "uid-b2", in)
 

@@ -42,7 +42,7 @@ func newRegistration(i *informer) *registration {
 
 // connect acquires the watch.
 func (r *registration) connect(h toolscache.ResourceEventHandler) error {
-	w, err := r.i.c.cc.Watch(context.Background(), r.i.c.key, clustercache.Kind(r.i.representation.gvk))
+	w, err := r.i.c.cc.Cluster(r.i.c.key).Watch(context.Background(), clustercache.Kind(r.i.representation.gvk))
 	if err != nil {
 		return err
 	}

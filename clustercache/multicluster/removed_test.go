@@ -82,7 +82,7 @@ func testRemoval(t *testing.T, late, after time.Duration) {
 
 // known reports whether a cluster is known, and not gone.
 func (f *fleet) known(name string) bool {
-	s, err := f.cc.Status(key(name))
+	s, err := f.cc.Cluster(key(name)).Status()
 	return err == nil && s.Phase != clustercache.PhaseGone
 }
 

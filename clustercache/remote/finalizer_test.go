@@ -32,7 +32,7 @@ const ours, others = "example.com/ours", "example.com/others"
 func finalizing(t *testing.T, test func(t *testing.T, s *site, c client.Client, obj *corev1.ConfigMap)) {
 	t.Helper()
 	recording(t, remote.RecorderOptions{}, true, func(t *testing.T, s *site) {
-		c, err := s.fleet.ClusterCache().Client(s.east.Key())
+		c, err := s.fleet.ClusterCache().Cluster(s.east.Key()).Client()
 		require.NoError(t, err)
 		obj := configMap("one")
 		obj.UID = ""

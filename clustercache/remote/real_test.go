@@ -28,8 +28,8 @@ func realSite(t *testing.T) (*clustercache.ClusterCache, *testenv.Cluster) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), server.Config())
 	cc := fleettest.Start(t, fleettest.Quick(d))
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
-	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 	return cc, server
 }
 
@@ -76,7 +76,7 @@ func TestRealEventsAreAccepted(t *testing.T) {
 func TestRealFinalizersAreAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	cc, server := realSite(t)
-	c, err := cc.Client(fleettest.Key("a"))
+	c, err := cc.Cluster(fleettest.Key("a")).Client()
 	require.NoError(t, err)
 	stored := configMap("one")
 	stored.UID = ""

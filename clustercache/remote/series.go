@@ -221,7 +221,7 @@ func (r *Recorder) giveUp(cluster client.ObjectKey) int {
 func (r *Recorder) write(ctx context.Context, cluster client.ObjectKey, event *eventsv1.Event) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
-	c, err := r.cc.Client(cluster)
+	c, err := r.cc.Cluster(cluster).Client()
 	if err != nil {
 		return "", err
 	}

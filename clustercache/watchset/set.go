@@ -293,7 +293,7 @@ func (s *Set) diff(targets map[string]target) Change {
 
 // watch returns an entry with a watch of its own.
 func (s *Set) watch(ctx context.Context, name string, t target) (*entry, error) {
-	w, err := s.cc.Watch(ctx, t.Cluster, clustercache.Kind(t.GVK), t.options())
+	w, err := s.cc.Cluster(t.Cluster).Watch(ctx, clustercache.Kind(t.GVK), t.options())
 	if err != nil {
 		return nil, fmt.Errorf("entry %q: %w", name, err)
 	}

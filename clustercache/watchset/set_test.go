@@ -63,12 +63,12 @@ func TestClustersAreGivenUpWithTheirLastEntry(t *testing.T) {
 		f.replace(s, entries{"1": of("a", ""), "2": of("a", "app=x"), "3": of("b", "")})
 		require.Equal(t, []client.ObjectKey{f.a.Key(), f.b.Key()}, f.cc.Clusters())
 
-		require.NoError(t, f.cc.Engage(f.b.Key()), "something else needs b")
+		require.NoError(t, f.cc.Cluster(f.b.Key()).Engage(), "something else needs b")
 		f.replace(s, entries{"2": of("a", "app=x")})
 		require.Equal(t, []client.ObjectKey{f.a.Key(), f.b.Key()}, f.cc.Clusters())
 		f.replace(s, nil)
 		require.Equal(t, []client.ObjectKey{f.b.Key()}, f.cc.Clusters())
-		f.cc.Disengage(f.b.Key())
+		f.cc.Cluster(f.b.Key()).Disengage()
 		synctest.Wait()
 		require.Empty(t, f.cc.Clusters())
 	})
@@ -206,7 +206,7 @@ func TestOnStatusNeedsNoHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, st := newFleet(t, configMap("one")), &statuses{}
 		s := f.newSet(watchset.Options{OnStatus: st.record})
-		require.NoError(t, f.cc.Engage(f.a.Key()), "events of the cluster must be over")
+		require.NoError(t, f.cc.Cluster(f.a.Key()).Engage(), "events of the cluster must be over")
 		synctest.Wait()
 		f.replace(s, entries{"e": of("a", "")})
 		require.Equal(t, "e Pending, e Synced", st.take())

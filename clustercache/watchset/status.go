@@ -102,7 +102,7 @@ func (s *Set) Statuses() []Status {
 
 func (s *Set) statusOf(e *entry) Status {
 	now := Status{Entry: e.name, Watch: e.watch.Status()}
-	cluster, err := s.cc.Status(e.target.Cluster)
+	cluster, err := s.cc.Cluster(e.target.Cluster).Status()
 	if err != nil {
 		now.State, now.Err = ClusterGone, err
 		return now

@@ -87,7 +87,7 @@ func enqueueSites(cc *clustercache.ClusterCache) controller.ObjectMapFunc[contro
 	return func(ctx context.Context, cluster client.ObjectKey, theme client.Object) (requests []controller.Request) {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(siteKind)
-		if err := cc.Reader(cluster).List(ctx, list, client.InNamespace(theme.GetNamespace())); err != nil {
+		if err := cc.Cluster(cluster).Reader().List(ctx, list, client.InNamespace(theme.GetNamespace())); err != nil {
 			log := cc.Options().Logger // once the sites are listed, they are reconciled anyway
 			log.Error(err, "Sites of a theme were not listed", "cluster", cluster, "namespace", theme.GetNamespace())
 		}

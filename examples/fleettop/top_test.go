@@ -142,7 +142,8 @@ func TestOnlyMetadataIsCachedAndNothingWritten(t *testing.T) {
 		wait(10 * time.Second)
 		cached := configMap(2)
 		key := client.ObjectKeyFromObject(cached)
-		require.NoError(t, shown.clusters.Reader(east.Key()).Get(t.Context(), key, cached, clustercache.CacheOnly))
+		require.NoError(t, shown.clusters.Cluster(east.Key()).Reader().Get(t.Context(), key, cached,
+			clustercache.CacheOnly))
 		require.Equal(t, stored.Labels, cached.Labels)
 		require.Empty(t, cached.Data)
 		require.Empty(t, east.Requests(clustercachetest.Write()))

@@ -38,7 +38,7 @@ func (c Copy) target() clustercache.Target {
 // original go once the copy has gone. The reconciler of the original calls it on
 // every run, and is called again whenever the copy changes.
 func (c Copy) End(ctx context.Context, hub client.Client, cc *clustercache.ClusterCache, original client.Object) error {
-	east, err := cc.Client(c.Cluster)
+	east, err := cc.Cluster(c.Cluster).Client()
 	if err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func TestFollowAndListenDeliverChanges(t *testing.T) {
 func TestCachedReadOutlivesTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east := start(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}})
-		watch, err := fleet.ClusterCache().Watch(t.Context(), east.Key(), &corev1.Node{})
+		watch, err := fleet.ClusterCache().Cluster(east.Key()).Watch(t.Context(), &corev1.Node{})
 		require.NoError(t, err)
 		defer watch.Release()
 		fleet.WaitSynced()
@@ -199,7 +199,7 @@ func TestReadyNodesAreCounted(t *testing.T) {
 			}}
 		}
 		fleet, east := start(t, node("a", corev1.ConditionTrue), node("b", corev1.ConditionFalse))
-		watch, err := fleet.ClusterCache().Watch(t.Context(), east.Key(), &corev1.Node{})
+		watch, err := fleet.ClusterCache().Cluster(east.Key()).Watch(t.Context(), &corev1.Node{})
 		require.NoError(t, err)
 		defer watch.Release()
 		fleet.WaitSynced()
@@ -231,7 +231,7 @@ func TestPodsAreSelectedByImage(t *testing.T) {
 			require.Len(t, pods.Items, 1)
 			require.Equal(t, "b", pods.Items[0].Name)
 			require.Len(t, east.Requests(list), before+1-asked)
-			watch, err := cc.Watch(t.Context(), east.Key(), &corev1.Pod{})
+			watch, err := cc.Cluster(east.Key()).Watch(t.Context(), &corev1.Pod{})
 			require.NoError(t, err)
 			defer watch.Release()
 			require.NoError(t, watch.WaitForSync(t.Context()))
@@ -268,8 +268,8 @@ func TestPodsOfProductionClustersAreCounted(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- cc.Start(ctx) }()
 		for key := range access {
-			require.NoError(t, cc.Engage(key))
-			require.NoError(t, cc.WaitConnected(t.Context(), key))
+			require.NoError(t, cc.Cluster(key).Engage())
+			require.NoError(t, cc.Cluster(key).WaitConnected(t.Context()))
 		}
 
 		counts, text := guide.CountPods(t.Context(), cc)
@@ -283,7 +283,7 @@ func TestPodsOfProductionClustersAreCounted(t *testing.T) {
 func TestWriteIsReadWhereTheCacheIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east := start(t, configMap())
-		watch, err := fleet.ClusterCache().Watch(t.Context(), east.Key(), &corev1.ConfigMap{})
+		watch, err := fleet.ClusterCache().Cluster(east.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		defer watch.Release()
 		fleet.WaitSynced()
@@ -300,7 +300,7 @@ func TestReachableNamesTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east := start(t, configMap())
 		get := func(key client.ObjectKey) error {
-			return fleet.ClusterCache().Reader(key).Get(t.Context(), settings, &corev1.ConfigMap{})
+			return fleet.ClusterCache().Cluster(key).Reader().Get(t.Context(), settings, &corev1.ConfigMap{})
 		}
 		require.Equal(t, "Reachable", guide.Reachable(get(east.Key())))
 		require.Equal(t, "NoSuchCluster", guide.Reachable(get(client.ObjectKey{Name: "west"})))
@@ -341,11 +341,11 @@ func reach(t *testing.T, name string, r resolver.Resolver, cluster client.Object
 		cancel()
 		require.NoError(t, <-done)
 	}()
-	require.NoError(t, cc.Engage(cluster))
+	require.NoError(t, cc.Cluster(cluster).Engage())
 	connected, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	require.NoError(t, cc.WaitConnected(connected, cluster))
-	require.NoError(t, cc.Reader(cluster).Get(t.Context(), settings, &corev1.ConfigMap{}))
+	require.NoError(t, cc.Cluster(cluster).WaitConnected(connected))
+	require.NoError(t, cc.Cluster(cluster).Reader().Get(t.Context(), settings, &corev1.ConfigMap{}))
 }
 
 // TestClusterIsReachedThroughATunnel: only the fleet's own dialer reaches it.

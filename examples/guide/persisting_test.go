@@ -40,10 +40,11 @@ func TestNextProcessBeginsWithTheFile(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- cc.Start(ctx) }()
-			watch, err := cc.Watch(t.Context(), east.Key(), &corev1.ConfigMap{})
+			watch, err := cc.Cluster(east.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
 			require.NoError(t, watch.WaitForSync(t.Context()))
-			err = cc.Reader(east.Key()).Get(t.Context(), settings, &corev1.ConfigMap{}, clustercache.CacheOnly)
+			err = cc.Cluster(east.Key()).Reader().Get(t.Context(), settings, &corev1.ConfigMap{},
+				clustercache.CacheOnly)
 			require.NoError(t, err)
 			return func() {
 				cancel()

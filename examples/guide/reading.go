@@ -24,7 +24,7 @@ func EvenIfDown(
 ) (nodes int, age time.Duration, err error) {
 	var from clustercache.Origin
 	list := &corev1.NodeList{}
-	err = cc.Reader(cluster).List(ctx, list,
+	err = cc.Cluster(cluster).Reader().List(ctx, list,
 		clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour), &from)
 	if err != nil {
 		return 0, 0, err
@@ -35,7 +35,7 @@ func EvenIfDown(
 // Ready counts the ready Nodes, without copying what it reads.
 func Ready(ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey) (ready int, err error) {
 	nodes := &corev1.NodeList{}
-	err = cc.Reader(cluster).List(ctx, nodes, client.UnsafeDisableDeepCopy)
+	err = cc.Cluster(cluster).Reader().List(ctx, nodes, client.UnsafeDisableDeepCopy)
 	for _, node := range nodes.Items {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
@@ -84,7 +84,7 @@ func PodsOf(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, image string,
 ) (*corev1.PodList, error) {
 	pods := &corev1.PodList{}
-	err := cc.Reader(cluster).List(ctx, pods, client.MatchingFields{"image": image})
+	err := cc.Cluster(cluster).Reader().List(ctx, pods, client.MatchingFields{"image": image})
 	return pods, err
 }
 
@@ -92,7 +92,7 @@ func PodsOf(
 func Bump(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey,
 ) (*corev1.ConfigMap, error) {
-	remote, err := cc.Client(cluster)
+	remote, err := cc.Cluster(cluster).Client()
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func Deployed(recorder *remote.Recorder, cluster client.ObjectKey, obj client.Ob
 func Keep(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, obj client.Object, finalizer string,
 ) error {
-	c, err := cc.Client(cluster)
+	c, err := cc.Cluster(cluster).Client()
 	if err != nil {
 		return err
 	}

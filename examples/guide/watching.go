@@ -59,7 +59,7 @@ func Needs(ctx context.Context, cc *clustercache.ClusterCache, p Placement) erro
 
 // Hold watches Deployments for as long as the caller wants.
 func Hold(ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey) (ready int, err error) {
-	watch, err := cc.Watch(ctx, cluster, &appsv1.Deployment{}, client.InNamespace("web"))
+	watch, err := cc.Cluster(cluster).Watch(ctx, &appsv1.Deployment{}, client.InNamespace("web"))
 	if err != nil {
 		return 0, err
 	}
@@ -69,7 +69,8 @@ func Hold(ctx context.Context, cc *clustercache.ClusterCache, cluster client.Obj
 	}
 
 	list := &appsv1.DeploymentList{}
-	if err := cc.Reader(cluster).List(ctx, list, client.InNamespace("web"), clustercache.CacheOnly); err != nil {
+	if err := cc.Cluster(cluster).Reader().List(ctx, list, client.InNamespace("web"),
+		clustercache.CacheOnly); err != nil {
 		return 0, err
 	}
 	for _, deployment := range list.Items {
@@ -83,7 +84,7 @@ func Hold(ctx context.Context, cc *clustercache.ClusterCache, cluster client.Obj
 func OnDemand(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey, obj client.Object,
 ) error {
-	return cc.Reader(cluster).Get(ctx, key, obj, clustercache.AutoWatch)
+	return cc.Cluster(cluster).Reader().Get(ctx, key, obj, clustercache.AutoWatch)
 }
 
 // Follow calls handle with the changes of all ConfigMaps that carry a label,
@@ -108,7 +109,7 @@ func Follow(
 func Listen(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, handler informerpool.Handler,
 ) (*clustercache.Watch, error) {
-	watch, err := cc.Watch(ctx, cluster, &corev1.Secret{})
+	watch, err := cc.Cluster(cluster).Watch(ctx, &corev1.Secret{})
 	if err != nil {
 		return nil, err
 	}

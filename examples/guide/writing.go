@@ -16,7 +16,7 @@ import (
 
 // Apply writes what this operator decides, and nothing else.
 func Apply(ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey, data string) error {
-	remote, err := cc.Client(cluster)
+	remote, err := cc.Cluster(cluster).Client()
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func Apply(ctx context.Context, cc *clustercache.ClusterCache, cluster, key clie
 
 // Withdraw gives up what Apply wrote and leaves the rest of the object alone.
 func Withdraw(ctx context.Context, cc *clustercache.ClusterCache, cluster, key client.ObjectKey) error {
-	remote, err := cc.Client(cluster)
+	remote, err := cc.Cluster(cluster).Client()
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (r *NodeCounter) SetupWithManager(mgr ctrl.Manager) error {
 func (r *NodeCounter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	err := r.Clusters.Reader(request.NamespacedName).List(ctx, nodes)
+	err := r.Clusters.Cluster(request.NamespacedName).Reader().List(ctx, nodes)
 	if errors.Is(err, clustercache.ErrNotConnected) || errors.Is(err, clustercache.ErrUnknownCluster) {
 		return reconcile.Result{}, nil // no requeue: the ClusterSource sends a request once it is connected
 	}
@@ -80,16 +80,16 @@ type Access struct {
 
 // AccessTo calls all getters for a cluster.
 func AccessTo(cc *clustercache.ClusterCache, cluster client.ObjectKey) (a Access, err error) {
-	if a.Client, err = cc.Client(cluster); err != nil {
+	if a.Client, err = cc.Cluster(cluster).Client(); err != nil {
 		return a, err
 	}
-	if a.Live, err = cc.LiveClient(cluster); err != nil {
+	if a.Live, err = cc.Cluster(cluster).LiveClient(); err != nil {
 		return a, err
 	}
-	a.Reader = cc.Reader(cluster)
-	if a.Config, err = cc.TransportConfig(cluster); err != nil {
+	a.Reader = cc.Cluster(cluster).Reader()
+	if a.Config, err = cc.Cluster(cluster).TransportConfig(); err != nil {
 		return a, err
 	}
-	a.Status, err = cc.Status(cluster)
+	a.Status, err = cc.Cluster(cluster).Status()
 	return a, err
 }

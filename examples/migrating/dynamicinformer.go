@@ -63,7 +63,7 @@ func Watched(
 	ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind schema.GroupVersionKind,
 	h cache.ResourceEventHandler,
 ) error {
-	watch, err := cc.Watch(ctx, cluster, clustercache.Kind(kind))
+	watch, err := cc.Cluster(cluster).Watch(ctx, clustercache.Kind(kind))
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func Shared(mgr ctrl.Manager, remotes map[client.ObjectKey]*rest.Config, seen Se
 			ctx context.Context, r controller.Request,
 		) (reconcile.Result, error) {
 			configMap := &corev1.ConfigMap{}
-			if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, configMap); err != nil {
+			if err := cc.Cluster(r.Cluster).Reader().Get(ctx, r.ObjectKey, configMap); err != nil {
 				return reconcile.Result{}, client.IgnoreNotFound(err)
 			}
 			seen(r.Cluster.Name, configMap)

@@ -363,7 +363,7 @@ func testRestarting(t *testing.T, hub, east *testenv.Cluster) {
 		require.Fail(t, "the operator does not restart")
 	}
 	eventually(t, func() bool {
-		status, err := cc.Status(key)
+		status, err := cc.Cluster(key).Status()
 		return err == nil && status.Phase == clustercache.PhaseReady
 	})
 }

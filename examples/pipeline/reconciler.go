@@ -152,7 +152,7 @@ func (r *reconciler) step(ctx context.Context, p *Pipeline, t Target, turn bool)
 // created a moment ago. A target that waits for its own finalizers leads here
 // again by its end.
 func (r *reconciler) remove(ctx context.Context, p *Pipeline, t Target) (reason string, err error) {
-	remote, err := r.clusters.Client(p.cluster(t))
+	remote, err := r.clusters.Cluster(p.cluster(t)).Client()
 	if err == nil {
 		err = remote.Delete(ctx, t.object())
 	}
@@ -169,7 +169,7 @@ func (r *reconciler) remove(ctx context.Context, p *Pipeline, t Target) (reason 
 // empty string. If it is the turn of its environment, the target gets it.
 func (r *reconciler) follow(ctx context.Context, p *Pipeline, t Target, turn bool) (reason string, err error) {
 	o := t.object()
-	if err := r.clusters.Reader(p.cluster(t)).Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+	if err := r.clusters.Cluster(p.cluster(t)).Reader().Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 		return clustercache.ReasonOf(err), err
 	}
 	wanted, _, _ := unstructured.NestedString(o.Object, "spec", "version")
@@ -183,7 +183,7 @@ func (r *reconciler) follow(ctx context.Context, p *Pipeline, t Target, turn boo
 		return "Waiting", nil
 	}
 
-	remote, err := r.clusters.Client(p.cluster(t))
+	remote, err := r.clusters.Cluster(p.cluster(t)).Client()
 	if err != nil {
 		return clustercache.ReasonOf(err), err
 	}

@@ -24,7 +24,7 @@ var colors = client.ObjectKey{Namespace: demoNamespace, Name: "colors"}
 func (s *localStory) arrive(ctx context.Context) error {
 	for _, r := range s.remotes() {
 		took, err := s.Await(ctx, story.Patience, r.Name()+" Ready with five objects reconciled", func() error {
-			status, err := s.clusters().Status(r.key)
+			status, err := s.clusters().Cluster(r.key).Status()
 			objects, _, _ := s.journal.counts(r.key)
 			if err != nil || status.Phase != clustercache.PhaseReady || status.Synced != 2 || objects != 5 {
 				return fmt.Errorf("phase %q, %d informers synced, %d objects, %w",
@@ -83,14 +83,15 @@ func (s *localStory) change(ctx context.Context) error {
 
 	read, origin := &corev1.ConfigMap{}, clustercache.Origin{}
 	begin = time.Now()
-	err = s.clusters().Reader(s.east.key).Get(ctx, colors, read, &origin)
+	err = s.clusters().Cluster(s.east.key).Reader().Get(ctx, colors, read, &origin)
 	if err := s.Expect(err == nil && read.Data["door"] == "green" && origin.Cached,
 		"a read of east answers the new state, from the cache",
 		fmt.Sprintf("door %q, cached %t, error %v, took %s",
 			read.Data["door"], origin.Cached, err, story.Brief(time.Since(begin)))); err != nil {
 		return err
 	}
-	gone := s.clusters().Reader(s.west.key).Get(ctx, client.ObjectKey{Namespace: demoNamespace, Name: "valve"},
+	gone := s.clusters().Cluster(s.west.key).Reader().Get(ctx,
+		client.ObjectKey{Namespace: demoNamespace, Name: "valve"},
 		widget("", 0))
 	return s.Expect(apierrors.IsNotFound(gone), "a read of the deleted Widget answers NotFound", fmt.Sprint(gone))
 }
@@ -146,7 +147,7 @@ func (s *localStory) kill(ctx context.Context) error {
 		return err
 	}
 	last := &corev1.ConfigMap{}
-	err = s.clusters().Reader(s.east.key).Get(ctx, colors, last, clustercache.CacheOnly,
+	err = s.clusters().Cluster(s.east.key).Reader().Get(ctx, colors, last, clustercache.CacheOnly,
 		clustercache.MaxStaleness(time.Hour))
 	if err := s.Expect(err == nil && last.Data["door"] == "green",
 		"a read of east that accepts what is an hour old answers its last known state",
@@ -165,12 +166,12 @@ func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west 
 	defer tick.Stop()
 	for begin := time.Now(); ; {
 		at := time.Now()
-		err := s.clusters().Reader(s.west.key).Get(ctx, colors, &corev1.ConfigMap{}, clustercache.CacheOnly)
+		err := s.clusters().Cluster(s.west.key).Reader().Get(ctx, colors, &corev1.ConfigMap{}, clustercache.CacheOnly)
 		if err != nil {
 			return nil, nil, &story.UnmetError{Expected: "reads of west answered while east is down", Got: err.Error()}
 		}
 		west = append(west, time.Since(at))
-		refusal = s.clusters().Reader(s.east.key).Get(ctx, colors, &corev1.ConfigMap{})
+		refusal = s.clusters().Cluster(s.east.key).Reader().Get(ctx, colors, &corev1.ConfigMap{})
 		switch {
 		case errors.Is(refusal, clustercache.ErrNotConnected):
 			return refusal, west, nil

@@ -102,7 +102,7 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 		key := client.ObjectKey{Name: name}
 		var status clustercache.Status
 		_, err := s.Await(ctx, time.Until(deadline), name+" to answer", func() (err error) {
-			status, err = s.clusters().Status(key)
+			status, err = s.clusters().Cluster(key).Status()
 			failing := status.Phase == clustercache.PhaseDisconnected && time.Since(status.Since) > failedPatience
 			if err == nil && !failing && status.Phase != clustercache.PhaseReady {
 				err = fmt.Errorf("phase %s", status.Phase)
@@ -135,7 +135,7 @@ func (s *existingStory) customKind(ctx context.Context, clusters []client.Object
 		Kind:    "CustomResourceDefinitionList",
 	})
 	// Definitions are not watched, so this read goes to the API server.
-	if err := s.clusters().Reader(clusters[0]).List(ctx, list, client.Limit(1)); err != nil {
+	if err := s.clusters().Cluster(clusters[0]).Reader().List(ctx, list, client.Limit(1)); err != nil {
 		s.Say("definitions of custom kinds cannot be read, so ConfigMaps have to do: %v", err)
 		return nil
 	}
@@ -160,7 +160,7 @@ func (s *existingStory) customKind(ctx context.Context, clusters []client.Object
 func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, kinds []schema.GroupVersionKind) error {
 	for _, cluster := range clusters {
 		for _, kind := range kinds {
-			w, err := s.clusters().Watch(ctx, cluster, clustercache.Kind(kind))
+			w, err := s.clusters().Cluster(cluster).Watch(ctx, clustercache.Kind(kind))
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey) error {
 	var objects int
 	_, err := s.Await(ctx, story.Patience, "what is cached of "+cluster.Name+" reconciled", func() error {
-		status, err := s.clusters().Status(cluster)
+		status, err := s.clusters().Cluster(cluster).Status()
 		objects, _, _ = s.journal.counts(cluster)
 		if err == nil && status.Objects != objects {
 			err = fmt.Errorf("%d of %d objects", objects, status.Objects)
@@ -207,7 +207,7 @@ func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey
 // refusals shows the typed errors.
 func (s *existingStory) refusals(ctx context.Context, contexts []string, connected []client.ObjectKey) error {
 	read := func(cluster client.ObjectKey, list client.ObjectList, want error, options ...client.ListOption) error {
-		err := s.clusters().Reader(cluster).List(ctx, list, options...)
+		err := s.clusters().Cluster(cluster).Reader().List(ctx, list, options...)
 		return s.Expect(errors.Is(err, want), fmt.Sprintf("errors.Is %q", want), fmt.Sprint(err))
 	}
 	for _, name := range contexts {

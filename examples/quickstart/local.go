@@ -84,7 +84,7 @@ func (s *localStory) tell(ctx context.Context, stay bool) error {
 // One more watch of an object set that is watched already costs no request; it
 // is released at once.
 func (s *localStory) informer(ctx context.Context, r *remote, kind client.Object) (informerpool.Status, error) {
-	w, err := s.clusters().Watch(ctx, r.key, kind, client.InNamespace(demoNamespace))
+	w, err := s.clusters().Cluster(r.key).Watch(ctx, kind, client.InNamespace(demoNamespace))
 	if err != nil {
 		return informerpool.Status{}, err
 	}

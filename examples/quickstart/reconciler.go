@@ -66,7 +66,7 @@ var _ reconcile.TypedReconciler[request] = (*reconciler)(nil)
 
 // Reconcile implements reconcile.TypedReconciler.
 func (r *reconciler) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
-	status, err := r.clusters.Status(req.cluster)
+	status, err := r.clusters.Cluster(req.cluster).Status()
 	if errors.Is(err, clustercache.ErrUnknownCluster) {
 		return reconcile.Result{}, nil // it was removed, and its objects with it
 	}
@@ -76,7 +76,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (reconcile.Resu
 	}
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(req.kind)
-	err = r.clusters.Reader(req.cluster).Get(ctx, req.object, obj)
+	err = r.clusters.Cluster(req.cluster).Reader().Get(ctx, req.object, obj)
 	switch {
 	case err == nil:
 		r.report(observation{request: req, object: obj, status: status})

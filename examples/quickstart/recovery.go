@@ -60,7 +60,7 @@ func (s *localStory) cut(ctx context.Context) error {
 	if _, err := s.readyAgain(ctx, s.west); err != nil {
 		return err
 	}
-	status, err := s.clusters().Status(s.west.key)
+	status, err := s.clusters().Cluster(s.west.key).Status()
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *localStory) cut(ctx context.Context) error {
 // readyAgain waits until the cluster is Ready, and returns how long that took.
 func (s *localStory) readyAgain(ctx context.Context, r *remote) (time.Duration, error) {
 	return s.Await(ctx, story.Patience, r.Name()+" Ready again", func() error {
-		status, err := s.clusters().Status(r.key)
+		status, err := s.clusters().Cluster(r.key).Status()
 		if err == nil && status.Phase != clustercache.PhaseReady {
 			err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
 		}
@@ -138,7 +138,7 @@ func (s *localStory) tearDown(ctx context.Context) error {
 		if _, ok := kind.(*corev1.ConfigMap); ok {
 			options = append(options, client.InNamespace(demoNamespace))
 		}
-		w, err := s.clusters().Watch(ctx, s.west.key, kind, options...)
+		w, err := s.clusters().Cluster(s.west.key).Watch(ctx, kind, options...)
 		if err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (s *localStory) tearDown(ctx context.Context) error {
 		return err
 	}
 	_, err := s.Await(ctx, linger+story.Patience, "the informer of Namespaces to end", func() error {
-		status, err := s.clusters().Status(s.west.key)
+		status, err := s.clusters().Cluster(s.west.key).Status()
 		if err == nil && status.Informers != 2 {
 			err = fmt.Errorf("%d informers", status.Informers)
 		}
@@ -181,7 +181,7 @@ func (s *localStory) tearDown(ctx context.Context) error {
 
 // countInformers expects a number of informers in west.
 func (s *localStory) countInformers(want int, expected string) error {
-	status, err := s.clusters().Status(s.west.key)
+	status, err := s.clusters().Cluster(s.west.key).Status()
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func setup(mgr ctrl.Manager) error {
 		ctx context.Context, r controller.Request,
 	) (reconcile.Result, error) {
 		configMap := &corev1.ConfigMap{}
-		if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, configMap); err != nil {
+		if err := cc.Cluster(r.Cluster).Reader().Get(ctx, r.ObjectKey, configMap); err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 		ctrl.LoggerFrom(ctx).Info("Seen", "cluster", r.Cluster, "name", r.Name, "keys", len(configMap.Data))

@@ -107,7 +107,7 @@ func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 				cc, err = cacheWithWatch(t, mgr, key, strings.HasPrefix(missing, "list"))
 				return err
 			})
-			eventually(t, func() bool { s, err := cc.Status(key); return err == nil && s.Connected })
+			eventually(t, func() bool { s, err := cc.Cluster(key).Status(); return err == nil && s.Connected })
 			eventually(t, func() bool { return remoteRefuses(cc, key) })
 			stop()
 			require.NoError(t, reader.Grant(t.Context(), inRemote...))
@@ -136,7 +136,7 @@ func hubRefuses(t *testing.T, config *rest.Config, key client.ObjectKey) bool {
 // remoteRefuses reports whether the cluster cannot be identified, or an
 // operation on it is forbidden.
 func remoteRefuses(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
-	s, err := cc.Status(key)
+	s, err := cc.Cluster(key).Status()
 	if err == nil && s.Connected && strings.HasPrefix(s.UID, "presumed-") {
 		return true
 	}
@@ -155,7 +155,7 @@ func cacheWithWatch(t *testing.T, mgr ctrl.Manager, key client.ObjectKey,
 		Resolver: clusters, Discover: true, Informers: informerpool.Options{PagedLists: paged},
 	})
 	require.NoError(t, err)
-	_, err = cc.Watch(t.Context(), key, &corev1.ConfigMap{})
+	_, err = cc.Cluster(key).Watch(t.Context(), &corev1.ConfigMap{})
 	return cc, err
 }
 

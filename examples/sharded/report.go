@@ -68,7 +68,7 @@ func (r *reader) read(ctx context.Context) []reading {
 	for _, key := range r.clusters.Clusters() {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(widgetKind)
-		if err := r.clusters.Reader(key).List(ctx, list, client.InNamespace(widgetNamespace)); err != nil {
+		if err := r.clusters.Cluster(key).Reader().List(ctx, list, client.InNamespace(widgetNamespace)); err != nil {
 			continue
 		}
 		for _, o := range list.Items {

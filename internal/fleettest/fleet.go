@@ -32,7 +32,7 @@ func WithFakeCluster(t *testing.T, o clustercachetest.Options,
 		f := clustercachetest.New(t, o)
 		c := f.Add("fleet/a")
 		cc := f.ClusterCache()
-		require.NoError(t, cc.Engage(c.Key()))
+		require.NoError(t, cc.Cluster(c.Key()).Engage())
 		f.WaitSynced()
 		test(t, f, c, cc)
 	})
@@ -47,7 +47,7 @@ func ColoredConfigMap(name, color string) *corev1.ConfigMap {
 // Status returns the status of the cluster a.
 func Status(t *testing.T, cc *clustercache.ClusterCache) clustercache.Status {
 	t.Helper()
-	s, err := cc.Status(Key("a"))
+	s, err := cc.Cluster(Key("a")).Status()
 	require.NoError(t, err)
 	return s
 }
@@ -146,7 +146,7 @@ func OneCluster(t *testing.T, set ...func(*clustercache.Options)) (*clustercache
 		set(&o)
 	}
 	cc := Start(t, o)
-	require.NoError(t, cc.Engage(Key("a")))
+	require.NoError(t, cc.Cluster(Key("a")).Engage())
 	synctest.Wait()
 	return cc, api, d
 }
@@ -154,14 +154,14 @@ func OneCluster(t *testing.T, set ...func(*clustercache.Options)) (*clustercache
 // Get reads the object one of the cluster a.
 func Get(t *testing.T, cc *clustercache.ClusterCache, opts ...client.GetOption) error {
 	t.Helper()
-	return cc.Reader(Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+	return cc.Cluster(Key("a")).Reader().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
 		&corev1.ConfigMap{}, opts...)
 }
 
 // Watch watches the ConfigMaps of the cluster a.
 func Watch(t *testing.T, cc *clustercache.ClusterCache, opts ...client.ListOption) *clustercache.Watch {
 	t.Helper()
-	w, err := cc.Watch(t.Context(), Key("a"), &corev1.ConfigMap{}, opts...)
+	w, err := cc.Cluster(Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, opts...)
 	require.NoError(t, err)
 	return w
 }

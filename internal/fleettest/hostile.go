@@ -110,8 +110,8 @@ func HostileCluster(t *testing.T, edit func(*clustercache.Options),
 				edit(&o)
 			}
 			cc := Start(t, o)
-			require.NoError(t, cc.Engage(Key("a")))
-			require.NoError(t, cc.Engage(Key("b")))
+			require.NoError(t, cc.Cluster(Key("a")).Engage())
+			require.NoError(t, cc.Cluster(Key("b")).Engage())
 			time.Sleep(time.Minute)
 			require.True(t, Status(t, cc).Connected, "%+v", Status(t, cc))
 			test(t, h, cc)

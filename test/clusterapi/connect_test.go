@@ -55,7 +55,7 @@ func caseEngageAgain(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
 		before, asked := api.Total(), d.TimesAsked(fleettest.Key("a"))
 		for range 100 {
-			require.NoError(t, cc.Engage(fleettest.Key("a")))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		}
 		synctest.Wait()
 		require.Equal(t, before, api.Total())
@@ -70,7 +70,7 @@ func caseEngageAgain(t *testing.T) {
 func caseHandlesAfterDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		c, err := cc.Client(fleettest.Key("a"))
+		c, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
 		requireAll := func(want error) {
 			t.Helper()
@@ -79,7 +79,7 @@ func caseHandlesAfterDisconnect(t *testing.T) {
 			require.ErrorIs(t, fleettest.Get(t, cc), want)
 			require.ErrorIs(t, c.Get(t.Context(), client.ObjectKeyFromObject(object), object), want)
 			require.ErrorIs(t, c.List(t.Context(), &corev1.ConfigMapList{}), want)
-			_, err := cc.RESTConfig(fleettest.Key("a"))
+			_, err := cc.Cluster(fleettest.Key("a")).RESTConfig()
 			require.ErrorIs(t, err, want)
 			require.Error(t, c.Delete(t.Context(), object))
 			require.Zero(t, time.Since(begin), "a call waited")
@@ -94,14 +94,14 @@ func caseHandlesAfterDisconnect(t *testing.T) {
 			"the same handle is good again")
 
 		cc, _, _ = fleettest.OneCluster(t)
-		c, err = cc.Client(fleettest.Key("a"))
+		c, err = cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		synctest.Wait()
 		requireAll(clustercache.ErrUnknownCluster)
-		_, err = cc.Client(fleettest.Key("a"))
+		_, err = cc.Cluster(fleettest.Key("a")).Client()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
-		_, err = cc.RESTMapper(fleettest.Key("a"))
+		_, err = cc.Cluster(fleettest.Key("a")).RESTMapper()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 	})
 }
@@ -119,7 +119,7 @@ func caseDisengageStopsEverything(t *testing.T) {
 		require.Positive(t, open())
 
 		w.Release()
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		time.Sleep(time.Minute) // released informers linger for half of this time
 		require.Empty(t, cc.Statuses())
 		require.Zero(t, open())
@@ -151,8 +151,8 @@ func caseStatusSurvivesDisconnect(t *testing.T) {
 		require.Empty(t, clusters.Events)
 
 		w := fleettest.Watch(t, cc) // without it, the cluster would be forgotten together with its status
-		cc.Disengage(fleettest.Key("a"))
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		synctest.Wait()
 		require.Equal(t, first.LastLife, fleettest.Status(t, cc).LastLife)
 		w.Release()
@@ -191,7 +191,7 @@ func caseMissingSecretIsAskedForEvenly(t *testing.T) {
 		o := fleettest.Silent(j)
 		o.RetryInterval = 20 * time.Second
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Hour)
 		times := j.times()
 		require.Greater(t, len(times), 100)
@@ -215,7 +215,7 @@ func failing(t *testing.T) (*clustercache.ClusterCache, *fleettest.API, *journal
 		return resolver.Access{}, &resolver.KubeconfigError{Reason: "is no YAML"}
 	}}
 	cc := fleettest.Start(t, fleettest.Silent(j))
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 	time.Sleep(10 * time.Minute)
 	for n := len(j.times()); n == len(j.times()); {
 		time.Sleep(10 * time.Millisecond)
@@ -230,7 +230,7 @@ func caseRetryIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, j := failing(t)
 		j.set(func() (resolver.Access, error) { return resolver.NewAccess(api.Config()) })
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		w := fleettest.Watch(t, cc)
 		asked := len(j.times())
 		time.Sleep(14 * time.Second)
@@ -242,7 +242,7 @@ func caseRetryIsRateLimited(t *testing.T) {
 		told := fleettest.NewDirectory()
 		told.Fail(fleettest.Key("a"), &resolver.KubeconfigError{Reason: "is no YAML"})
 		cc = fleettest.Start(t, fleettest.Silent(told))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(10 * time.Minute)
 		told.Set(fleettest.Key("a"), api.Config())
 		begin := time.Now()
@@ -296,10 +296,10 @@ func caseHubIsNeverGuessed(t *testing.T) {
 				d.Set(fleettest.Key("a"), api.Config())
 				d.Set(client.ObjectKey{}, hub.Config())
 				cc := fleettest.Start(t, fleettest.Silent(resolver.Chain(resolver.InCluster(), d)))
-				require.NoError(t, cc.Engage(client.ObjectKey{}))
+				require.NoError(t, cc.Cluster(client.ObjectKey{}).Engage())
 				require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 				synctest.Wait()
-				s, err := cc.Status(client.ObjectKey{})
+				s, err := cc.Cluster(client.ObjectKey{}).Status()
 				require.NoError(t, err)
 				require.Equal(t, "uid-hub", s.UID)
 				require.Equal(t, "uid-a", fleettest.Status(t, cc).UID)
@@ -320,20 +320,21 @@ func caseSlowConnectHoldsBackNobody(t *testing.T) {
 		d.Set(fleettest.Key("slow"), slow.Config())
 		d.Set(fleettest.Key("a"), quick.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("slow")))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("slow")).Engage())
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		begin := time.Now()
 		require.NoError(t, fleettest.Get(t, cc))
 		for range 2 { // the second caller asks while the first attempt runs
-			_, err := cc.Client(fleettest.Key("slow"))
+			_, err := cc.Cluster(fleettest.Key("slow")).Client()
 			require.NoError(t, err)
-			_, err = cc.Watch(t.Context(), fleettest.Key("slow"), &corev1.ConfigMap{})
+			_, err = cc.Cluster(fleettest.Key("slow")).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
-			require.NoError(t, cc.Engage(fleettest.Key("slow")))
-			err = cc.Reader(fleettest.Key("slow")).Get(t.Context(), client.ObjectKey{Name: "x"}, &corev1.ConfigMap{})
+			require.NoError(t, cc.Cluster(fleettest.Key("slow")).Engage())
+			err = cc.Cluster(fleettest.Key("slow")).Reader().Get(t.Context(), client.ObjectKey{Name: "x"},
+				&corev1.ConfigMap{})
 			require.ErrorIs(t, err, clustercache.ErrNotConnected)
-			_, err = cc.Status(fleettest.Key("slow"))
+			_, err = cc.Cluster(fleettest.Key("slow")).Status()
 			require.NoError(t, err)
 		}
 		require.Zero(t, time.Since(begin))
@@ -367,7 +368,7 @@ func caseSlowList(t *testing.T) {
 			quick := fleettest.NewAPI(t, fmt.Sprint(i))
 			d.Set(fleettest.Key(fmt.Sprint(i)), quick.Config())
 			begin := time.Now()
-			other, err := cc.Watch(t.Context(), fleettest.Key(fmt.Sprint(i)), &corev1.ConfigMap{})
+			other, err := cc.Cluster(fleettest.Key(fmt.Sprint(i))).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
 			require.NoError(t, other.WaitForSync(t.Context()))
 			require.Zero(t, time.Since(begin))

@@ -75,7 +75,7 @@ func caseEachSourceIsTold(t *testing.T) {
 		api := fleettest.NewAPI(t, "uid-a")
 		d := fleettest.NewDirectory()
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		queues := []workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent]{}
 		for range 3 {
@@ -204,7 +204,7 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 func flap(t *testing.T, cc *clustercache.ClusterCache, apis map[string]*fleettest.API) {
 	t.Helper()
 	for name := range apis {
-		w, err := cc.Watch(t.Context(), fleettest.Key(name), &corev1.ConfigMap{})
+		w, err := cc.Cluster(fleettest.Key(name)).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		t.Cleanup(w.Release)
@@ -224,7 +224,7 @@ func flap(t *testing.T, cc *clustercache.ClusterCache, apis map[string]*fleettes
 		time.Sleep(maxBackoff + 10*time.Second)
 	}
 	for name := range apis {
-		s, err := cc.Status(fleettest.Key(name))
+		s, err := cc.Cluster(fleettest.Key(name)).Status()
 		require.NoError(t, err)
 		require.Equal(t, clustercache.PhaseReady, s.Phase)
 		require.Equal(t, 11, s.Connects)
@@ -244,16 +244,16 @@ func caseReentrance(t *testing.T) {
 		var calls atomic.Int64
 		everything := func() {
 			calls.Add(1)
-			_ = cc.Engage(fleettest.Key("a"))
-			_, _ = cc.Status(fleettest.Key("a"))
+			_ = cc.Cluster(fleettest.Key("a")).Engage()
+			_, _ = cc.Cluster(fleettest.Key("a")).Status()
 			_ = cc.Statuses()
 			_ = cc.Clusters()
-			_, _ = cc.Client(fleettest.Key("a"))
-			_, _ = cc.RESTConfig(fleettest.Key("a"))
+			_, _ = cc.Cluster(fleettest.Key("a")).Client()
+			_, _ = cc.Cluster(fleettest.Key("a")).RESTConfig()
 			_ = fleettest.Get(t, cc, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
 			_ = fleettest.Get(t, cc, clustercache.AutoWatch)
 			for _, kind := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} {
-				if w, err := cc.Watch(t.Context(), fleettest.Key("a"), kind); err == nil {
+				if w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), kind); err == nil {
 					w.HasSynced()
 					_ = w.Status()
 					w.Release()
@@ -266,7 +266,7 @@ func caseReentrance(t *testing.T) {
 		}
 		o := fleettest.Silent(callingResolver{Directory: d, call: func() { everything() }})
 		o.Indexes = []clustercache.Index{{GVK: fleettest.ConfigMap, Field: "x", Values: func(client.Object) []string {
-			_, _ = cc.Status(fleettest.Key("a"))
+			_, _ = cc.Cluster(fleettest.Key("a")).Status()
 			return []string{"x"}
 		}}}
 		var err error
@@ -274,7 +274,7 @@ func caseReentrance(t *testing.T) {
 		require.NoError(t, err)
 		selection := clustercache.ObjectSelection{Kinds: []client.Object{
 			&corev1.ConfigMap{}}, Watch: true, Clusters: func(client.ObjectKey) bool {
-			_, _ = cc.Status(fleettest.Key("a"))
+			_, _ = cc.Cluster(fleettest.Key("a")).Status()
 			return true
 		}}
 		objects := controller.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,

@@ -80,7 +80,7 @@ func caseDeadAmongMany(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		time.Sleep(20 * time.Second)
 		for _, k := range all {
-			s, err := cc.Status(k)
+			s, err := cc.Cluster(k).Status()
 			require.NoError(t, err)
 			require.Equal(t, dead[k] == nil, s.Connected, k)
 		}
@@ -99,7 +99,7 @@ func caseDeadAmongMany(t *testing.T) {
 		}
 		working.Wait()
 		for _, k := range all {
-			s, err := cc.Status(k)
+			s, err := cc.Cluster(k).Status()
 			require.NoError(t, err)
 			if dead[k] == nil {
 				require.Equal(t, 1, s.Connects, "lost its connection")
@@ -121,7 +121,7 @@ func caseDeadAmongMany(t *testing.T) {
 func useCluster(ctx context.Context, cc *clustercache.ClusterCache, k client.ObjectKey, dead bool) error {
 	begin := time.Now()
 	list := &corev1.ConfigMapList{}
-	err := cc.Reader(k).List(ctx, list)
+	err := cc.Cluster(k).Reader().List(ctx, list)
 	took := time.Since(begin)
 	switch {
 	case dead && (!errors.Is(err, clustercache.ErrNotConnected) || took > 0):
@@ -133,7 +133,7 @@ func useCluster(ctx context.Context, cc *clustercache.ClusterCache, k client.Obj
 	case len(list.Items) != 1 || list.Items[0].Name != "in-"+k.Name:
 		return fmt.Errorf("listed %d objects", len(list.Items))
 	}
-	s, err := cc.Status(k)
+	s, err := cc.Cluster(k).Status()
 	if life := time.Since(s.LastLife); err == nil && float64(life) > 1.2*float64(probeInterval) {
 		return fmt.Errorf("no life since %s", life)
 	}
@@ -208,7 +208,7 @@ func caseFleetComesBack(t *testing.T) {
 			for up := 0; up < *fleetSize; time.Sleep(time.Second) {
 				up = 0
 				for _, s := range cc.Statuses() {
-					watches, err := cc.WatchStatuses(s.Cluster)
+					watches, err := cc.Cluster(s.Cluster).WatchStatuses()
 					require.NoError(t, err)
 					for _, w := range watches {
 						// The epoch excludes the rest of the previous history.
@@ -282,7 +282,7 @@ func caseRemovedAndStopped(t *testing.T) {
 		go func() { done <- cc.Start(ctx) }()
 		var watches []*clustercache.Watch
 		for i := range apis {
-			w, err := cc.Watch(t.Context(), fleettest.Key(fmt.Sprint(i)), &corev1.ConfigMap{})
+			w, err := cc.Cluster(fleettest.Key(fmt.Sprint(i))).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
 			watches = append(watches, w)
 		}

@@ -75,7 +75,7 @@ func caseThreshold(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.FailureThreshold = 5
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		api.FailWith(http.StatusServiceUnavailable, "/readyz")
 		before := api.Count("get /readyz")
@@ -102,7 +102,7 @@ func caseSuccessResets(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.ResolveInterval = -1 // no refresh, which would prove a degraded cluster as two good probes do
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		probe := func() {
 			t.Helper()
@@ -150,7 +150,7 @@ func caseNoProbeWithoutConnection(t *testing.T) {
 		api := fleettest.NewAPI(t, "uid-a")
 		d := fleettest.NewDirectory()
 		cc := fleettest.Start(t, fleettest.SilentWith(d, registry))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Hour) // pending
 		require.Zero(t, probes(t, registry))
 		api.Die()
@@ -177,9 +177,9 @@ func caseNoEarlyProbe(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
 		before := api.Count("get /readyz")
 		for range 7 {
-			require.NoError(t, cc.Engage(fleettest.Key("a")))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 			d.Set(fleettest.Key("a"), api.Config())
-			_, err := cc.Client(fleettest.Key("a"))
+			_, err := cc.Cluster(fleettest.Key("a")).Client()
 			require.NoError(t, err)
 			time.Sleep(time.Second)
 		}

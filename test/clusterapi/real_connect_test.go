@@ -36,7 +36,7 @@ func (s *site) wrongPath() []byte {
 func caseMissingSecretIsNamed(t *testing.T, s *site) {
 	cc := fleettest.Start(t, s.options(t))
 	begin := time.Now()
-	require.NoError(t, cc.Engage(s.key("a")))
+	require.NoError(t, cc.Cluster(s.key("a")).Engage())
 	now := s.status(t, cc, "a", func(now clustercache.Status) bool { return now.LastError != nil })
 	require.Equal(t, clustercache.PhasePending, now.Phase)
 	require.Equal(t, clustercache.ReasonNoAccess, now.Reason)
@@ -52,26 +52,26 @@ func caseMissingSecretIsNamed(t *testing.T, s *site) {
 
 func caseNeverConnected(t *testing.T, s *site) {
 	cc := fleettest.Start(t, s.options(t))
-	_, err := cc.Client(s.key("a"))
+	_, err := cc.Cluster(s.key("a")).Client()
 	require.ErrorIs(t, err, clustercache.ErrUnknownCluster, "nobody asked for it")
-	require.NoError(t, cc.Engage(s.key("a")))
-	c, err := cc.Client(s.key("a"))
+	require.NoError(t, cc.Cluster(s.key("a")).Engage())
+	c, err := cc.Cluster(s.key("a")).Client()
 	require.NoError(t, err)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "x"}}
 	require.ErrorIs(t, c.Get(t.Context(), client.ObjectKeyFromObject(object), object), clustercache.ErrNotConnected)
 	require.ErrorIs(t, c.List(t.Context(), &corev1.ConfigMapList{}), clustercache.ErrNotConnected)
 	require.ErrorIs(t, c.Create(t.Context(), object), clustercache.ErrNotConnected)
-	uncached, err := cc.LiveClient(s.key("a"))
+	uncached, err := cc.Cluster(s.key("a")).LiveClient()
 	require.NoError(t, err)
 	require.ErrorIs(t, uncached.List(t.Context(), &corev1.ConfigMapList{}), clustercache.ErrNotConnected)
-	_, err = cc.RESTConfig(s.key("a"))
+	_, err = cc.Cluster(s.key("a")).RESTConfig()
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
 }
 
 func caseWrongPath(t *testing.T, s *site) {
 	s.store(t, "a", s.wrongPath())
 	cc := fleettest.Start(t, s.options(t))
-	require.NoError(t, cc.Engage(s.key("a")))
+	require.NoError(t, cc.Cluster(s.key("a")).Engage())
 	now := s.status(t, cc,
 		"a", func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
 	require.Equal(t, "NotFound", now.Reason)
@@ -86,7 +86,7 @@ func caseCorrectedSecret(t *testing.T, s *site) {
 	s.store(t, "a", s.wrongPath())
 	cc := fleettest.Start(t, s.options(t))
 	clusters := fleettest.Follow(t, cc)
-	require.NoError(t, cc.Engage(s.key("a")))
+	require.NoError(t, cc.Cluster(s.key("a")).Engage())
 	s.status(t, cc, "a", func(now clustercache.Status) bool { return now.LastError != nil })
 	begin := time.Now()
 	s.store(t, "a", s.remote.Kubeconfig())
@@ -120,11 +120,11 @@ func caseCachedAndUncachedReads(t *testing.T, s *site) {
 	s.store(t, "a", s.remote.Kubeconfig())
 	cc := fleettest.Start(t, s.options(t))
 	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.Node{}} {
-		w, err := cc.Watch(t.Context(), s.key("a"), kind)
+		w, err := cc.Cluster(s.key("a")).Watch(t.Context(), kind)
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}
-	c, err := cc.Client(s.key("a"))
+	c, err := cc.Cluster(s.key("a")).Client()
 	require.NoError(t, err)
 	origin := clustercache.Origin{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: s.name}, &corev1.Namespace{}, &origin))
@@ -134,7 +134,7 @@ func caseCachedAndUncachedReads(t *testing.T, s *site) {
 	require.Len(t, nodes.Items, 1)
 	require.Equal(t, s.name, nodes.Items[0].Name)
 
-	uncached, err := cc.LiveClient(s.key("a"))
+	uncached, err := cc.Cluster(s.key("a")).LiveClient()
 	require.NoError(t, err)
 	before := len(s.requests(t, s.remote, testenv.Resource("nodes"), testenv.Verb("list")))
 	require.NoError(t, uncached.List(t.Context(), nodes))
@@ -161,10 +161,10 @@ func caseManagedFields(t *testing.T, s *site) {
 	require.NoError(t, w.WaitForSync(t.Context()))
 	object := &corev1.ConfigMap{}
 	k := client.ObjectKey{Namespace: s.name, Name: "one"}
-	require.NoError(t, cc.Reader(s.key("a")).Get(t.Context(), k, object, clustercache.CacheOnly))
+	require.NoError(t, cc.Cluster(s.key("a")).Reader().Get(t.Context(), k, object, clustercache.CacheOnly))
 	require.NotEmpty(t, object.ManagedFields)
 	require.Empty(t, object.Data)
-	require.NoError(t, cc.Reader(s.key("a")).Get(t.Context(), k, object, clustercache.MaxStaleness(1)))
+	require.NoError(t, cc.Cluster(s.key("a")).Reader().Get(t.Context(), k, object, clustercache.MaxStaleness(1)))
 	require.NotEmpty(t, object.ManagedFields)
 	require.Equal(t, s.remote.Name(), object.Data["in"])
 }
@@ -246,7 +246,7 @@ func caseDeletedClusterObject(t *testing.T, s *site) {
 	clusters.Wait(s.key("a"), clustercache.Disconnected)
 	clusters.Wait(s.key("a"), clustercache.Removed)
 	require.Eventually(t, func() bool {
-		_, err := cc.Status(s.key("a"))
+		_, err := cc.Cluster(s.key("a")).Status()
 		return err != nil
 	}, fleettest.Patience, 10*time.Millisecond)
 	require.Empty(t, cc.Clusters())

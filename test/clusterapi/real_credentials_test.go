@@ -61,7 +61,7 @@ func caseEndpointChanges(t *testing.T, s *site) {
 	proxy := s.remote.Proxy(t)
 	s.store(t, "a", proxy.Kubeconfig())
 	require.Eventually(t, func() bool {
-		config, err := c.cc.RESTConfig(s.key("a"))
+		config, err := c.cc.Cluster(s.key("a")).RESTConfig()
 		require.NoError(t, err, "no gap")
 		return config.Host == proxy.Config().Host
 	}, fleettest.Patience, 10*time.Millisecond)
@@ -88,8 +88,8 @@ func caseOnlyTheTokenChanges(t *testing.T, s *site) {
 			}
 			object := &corev1.ConfigMap{}
 			k := client.ObjectKey{Namespace: s.name, Name: "one"}
-			err := errors.Join(c.cc.Reader(s.key("a")).Get(t.Context(), k, object, clustercache.CacheOnly),
-				c.cc.Reader(s.key("a")).Get(t.Context(), k, object, clustercache.MaxStaleness(1)))
+			err := errors.Join(c.cc.Cluster(s.key("a")).Reader().Get(t.Context(), k, object, clustercache.CacheOnly),
+				c.cc.Cluster(s.key("a")).Reader().Get(t.Context(), k, object, clustercache.MaxStaleness(1)))
 			if err != nil {
 				reads <- err
 				return
@@ -143,7 +143,7 @@ func caseRecreatedCluster(t *testing.T, s *site) {
 	require.Eventually(t, func() bool { return old.Stats().Open == 0 }, fleettest.Patience, 10*time.Millisecond,
 		"the old connection is gone")
 	list := &corev1.ConfigMapList{}
-	require.NoError(t, c.cc.Reader(s.key("a")).List(t.Context(), list, client.InNamespace(s.name),
+	require.NoError(t, c.cc.Cluster(s.key("a")).Reader().List(t.Context(), list, client.InNamespace(s.name),
 		clustercache.CacheOnly))
 	names := []string{}
 	for _, o := range list.Items {
@@ -214,7 +214,7 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	allowing := fleettest.Start(t,
 		s.options(t, func(o *resolver.HubOptions) { o.Allow = resolver.Allow{Files: dir, Exec: []string{plugin}} }))
 	for field := range changes {
-		require.NoError(t, refusing.Engage(s.key(name(field))))
+		require.NoError(t, refusing.Cluster(s.key(name(field))).Engage())
 		now := s.status(t, refusing, name(field), func(now clustercache.Status) bool { return now.LastError != nil })
 		require.Equal(t, clustercache.PhaseRefused, now.Phase, field)
 		refused, ok := errors.AsType[*resolver.RefusedError](now.LastError)
@@ -225,11 +225,11 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	require.Empty(t, s.requests(t, s.remote))
 	for _, field := range []string{"user.exec", "user.client-certificate", "user.client-key",
 		"cluster.certificate-authority"} {
-		require.NoError(t, allowing.Engage(s.key(name(field))))
+		require.NoError(t, allowing.Cluster(s.key(name(field))).Engage())
 		s.ready(t, allowing, name(field))
 	}
 	require.FileExists(t, ran)
-	require.NoError(t, allowing.Engage(s.key(name("user.auth-provider"))))
+	require.NoError(t, allowing.Cluster(s.key(name("user.auth-provider"))).Engage())
 	now := s.status(t, allowing, name("user.auth-provider"),
 		func(now clustercache.Status) bool { return now.LastError != nil })
 	require.Equal(t, clustercache.PhaseRefused, now.Phase, "there is nothing that could permit it")

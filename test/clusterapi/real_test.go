@@ -103,7 +103,7 @@ func (s *site) create(t *testing.T, c *testenv.Cluster, names ...string) {
 
 func (s *site) watch(t *testing.T, cc *clustercache.ClusterCache, name string) *clustercache.Watch {
 	t.Helper()
-	w, err := cc.Watch(t.Context(), s.key(name), &corev1.ConfigMap{}, client.InNamespace(s.name))
+	w, err := cc.Cluster(s.key(name)).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(s.name))
 	require.NoError(t, err)
 	return w
 }
@@ -111,7 +111,7 @@ func (s *site) watch(t *testing.T, cc *clustercache.ClusterCache, name string) *
 // get reads the ConfigMap "one" of a cluster.
 func (s *site) get(t *testing.T, cc *clustercache.ClusterCache, name string, opts ...client.GetOption) error {
 	t.Helper()
-	return cc.Reader(s.key(name)).Get(t.Context(), client.ObjectKey{Namespace: s.name, Name: "one"},
+	return cc.Cluster(s.key(name)).Reader().Get(t.Context(), client.ObjectKey{Namespace: s.name, Name: "one"},
 		&corev1.ConfigMap{}, opts...)
 }
 
@@ -122,7 +122,7 @@ func (s *site) status(t *testing.T, cc *clustercache.ClusterCache, name string,
 	var last clustercache.Status
 	require.Eventually(t, func() bool {
 		var err error
-		last, err = cc.Status(s.key(name))
+		last, err = cc.Cluster(s.key(name)).Status()
 		return err == nil && want(last)
 	}, time.Minute, 10*time.Millisecond)
 	return last

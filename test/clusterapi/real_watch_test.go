@@ -25,7 +25,7 @@ import (
 func caseOneEventForTwoWatches(t *testing.T, s *site) {
 	c := s.connected(t, s.remote.Config())
 	for _, kind := range []client.Object{&corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap)} {
-		w, err := c.cc.Watch(t.Context(), s.key("a"), kind, client.InNamespace(s.name))
+		w, err := c.cc.Cluster(s.key("a")).Watch(t.Context(), kind, client.InNamespace(s.name))
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}
@@ -52,7 +52,7 @@ func caseUnroutable(t *testing.T, s *site) {
 	cc := fleettest.Start(t, s.options(t))
 	clusters := fleettest.Follow(t, cc)
 	for _, name := range []string{"free-port", "good"} {
-		require.NoError(t, cc.Engage(s.key(name)))
+		require.NoError(t, cc.Cluster(s.key(name)).Engage())
 	}
 	w := s.watch(t, cc, "a")
 	require.NoError(t, w.WaitForSync(t.Context()))
@@ -108,7 +108,7 @@ func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 func caseOldEndpointIsLeftAlone(t *testing.T, s *site) {
 	old := s.remote.Proxy(t)
 	c := s.connected(t, old.Config())
-	missing, err := c.cc.Watch(t.Context(), s.key("a"),
+	missing, err := c.cc.Cluster(s.key("a")).Watch(t.Context(),
 		clustercache.Kind(schema.GroupVersionKind{Group: "missing.example.com", Version: "v1", Kind: "Missing"}))
 	require.NoError(t, err)
 	require.True(t, meta.IsNoMatchError(missing.WaitForSync(t.Context())))
@@ -158,15 +158,18 @@ func caseOptionalKind(t *testing.T, s *site) {
 	now := s.status(t, cc, "without", func(now clustercache.Status) bool { return now.Synced == 1 })
 	require.Equal(t, clustercache.PhaseReady, now.Phase)
 	require.Equal(t, 1, now.Unmapped)
-	w, err := cc.Watch(t.Context(), s.key("without"), clustercache.Kind(gadget))
+	w, err := cc.Cluster(s.key("without")).Watch(t.Context(), clustercache.Kind(gadget))
 	require.NoError(t, err)
 	require.True(t, meta.IsNoMatchError(w.WaitForSync(t.Context())))
 	require.False(t, w.HasSynced())
 	require.False(t, w.Status().Mapped)
-	require.NoError(t, cc.Reader(s.key("without")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly))
-	require.ErrorIs(t, cc.Reader(s.key("without")).List(t.Context(), fleettest.ListOf(gadget), clustercache.CacheOnly),
+	require.NoError(t, cc.Cluster(s.key("without")).Reader().List(t.Context(), &corev1.ConfigMapList{},
+		clustercache.CacheOnly))
+	require.ErrorIs(t, cc.Cluster(s.key("without")).Reader().List(t.Context(), fleettest.ListOf(gadget),
+		clustercache.CacheOnly),
 		clustercache.ErrNotWatched)
-	require.NoError(t, cc.Reader(s.key("with")).List(t.Context(), fleettest.ListOf(gadget), clustercache.CacheOnly,
+	require.NoError(t, cc.Cluster(s.key("with")).Reader().List(t.Context(), fleettest.ListOf(gadget),
+		clustercache.CacheOnly,
 		client.MatchingFields{"name": "x"}))
 }
 
@@ -175,7 +178,7 @@ func caseRefusedWatch(t *testing.T, s *site) {
 	require.NoError(t, err)
 	proxy := s.remote.Proxy(t)
 	c := s.connected(t, proxy.Redirect(user.Config()))
-	secrets, err := c.cc.Watch(t.Context(), s.key("a"), &corev1.Secret{}, client.InNamespace(s.name))
+	secrets, err := c.cc.Cluster(s.key("a")).Watch(t.Context(), &corev1.Secret{}, client.InNamespace(s.name))
 	require.NoError(t, err)
 	err = secrets.WaitForSync(t.Context())
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -220,9 +223,9 @@ func caseOneBucketForAllKinds(t *testing.T, s *site) {
 	o := s.options(t)
 	o.QPS, o.Burst = 4, 1
 	cc := fleettest.Start(t, o)
-	require.NoError(t, cc.Engage(s.key("a")))
+	require.NoError(t, cc.Cluster(s.key("a")).Engage())
 	s.ready(t, cc, "a")
-	c, err := cc.Client(s.key("a"))
+	c, err := cc.Cluster(s.key("a")).Client()
 	require.NoError(t, err)
 	lists := []client.ObjectList{&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.NamespaceList{}}
 	for _, l := range lists { // the other requests that the first list of a kind needs
@@ -249,10 +252,10 @@ func caseFreshDial(t *testing.T, s *site) {
 	require.Empty(t, c.told(t, "three"))
 
 	c.w.Release()
-	c.cc.Disengage(s.key("a"))
+	c.cc.Cluster(s.key("a")).Disengage()
 	require.Eventually(t, func() bool { return proxy.Stats().Open == 0 }, fleettest.Patience, 10*time.Millisecond)
 	dials = proxy.Stats().Accepted
-	require.NoError(t, c.cc.Engage(s.key("a")))
+	require.NoError(t, c.cc.Cluster(s.key("a")).Engage())
 	c.clusters.Wait(s.key("a"), clustercache.Connected)
 	require.Greater(t, proxy.Stats().Accepted, dials)
 }

@@ -48,7 +48,7 @@ func caseWatchTwice(t *testing.T) {
 		first, second := fleettest.Watch(t, cc), fleettest.Watch(t, cc)
 		require.NoError(t, first.WaitForSync(t.Context()))
 		before := api.Total()
-		third, err := cc.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(fleettest.ConfigMap))
+		third, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), clustercache.Kind(fleettest.ConfigMap))
 		require.NoError(t, err)
 		require.True(t, third.HasSynced())
 		require.Equal(t, before, api.Total())
@@ -74,7 +74,7 @@ func caseWatchTwice(t *testing.T) {
 func caseHandleKeptAcrossDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		kept, err := cc.Client(fleettest.Key("a"))
+		kept, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
 		w := fleettest.Watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
@@ -140,7 +140,7 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 		hung := fleettest.Watch(t, cc)
 		unserved := &metav1.PartialObjectMetadata{}
 		unserved.SetGroupVersionKind(fleettest.Owner("").GVK)
-		missing, err := cc.Watch(t.Context(), fleettest.Key("a"), unserved)
+		missing, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), unserved)
 		require.NoError(t, err)
 		most := 0
 		for i := range 30 {
@@ -174,7 +174,7 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 
 		hung.Release()
 		missing.Release()
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		time.Sleep(time.Minute)
 		require.Zero(t, open())
 		require.LessOrEqual(t, goroutines(), before)
@@ -226,7 +226,7 @@ func deletedClusterIsForgotten(t *testing.T, end func(*fleettest.Directory)) {
 		e, _ := objects.Wait(fleettest.Named(fleettest.Key("a"), "one"))
 		require.EqualValues(t, "Deleted", e.Type)
 		time.Sleep(time.Minute)
-		_, err := cc.Status(fleettest.Key("a"))
+		_, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 		require.Empty(t, cc.Clusters())
 		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/a"))

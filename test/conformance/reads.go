@@ -126,7 +126,8 @@ func cacheOnlyErrors(e *env) {
 	err = e.reader().List(e.Context(), list, clustercache.CacheOnly)
 	require.ErrorIs(e, err, clustercache.ErrNotWatched, "all namespaces are not watched")
 	unknown := client.ObjectKey{Name: "nobody"}
-	require.ErrorIs(e, e.cc.Reader(unknown).Get(e.Context(), e.named("a"), got), clustercache.ErrUnknownCluster)
+	require.ErrorIs(e, e.cc.Cluster(unknown).Reader().Get(e.Context(), e.named("a"), got),
+		clustercache.ErrUnknownCluster)
 }
 
 func pages(e *env) {
@@ -215,7 +216,7 @@ func watchAndRead(e *env) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	got := &corev1.ConfigMap{}
 	e.eventually(func() bool {
-		reader, synced, err := e.cc.WatchAndRead(e.Context(), e.key(), gvk)
+		reader, synced, err := e.cc.Cluster(e.key()).WatchAndRead(e.Context(), gvk)
 		require.NoError(e, err)
 		require.NoError(e, reader.Get(e.Context(), e.named("a"), got))
 		require.Equal(e, "red", got.Data["color"])
@@ -246,7 +247,7 @@ func statusTells(e *env) {
 	require.Equal(e, 1, s.Watches)
 	require.Equal(e, 1, s.Synced)
 	require.NoError(e, s.LastError)
-	watches, err := e.cc.WatchStatuses(e.key())
+	watches, err := e.cc.Cluster(e.key()).WatchStatuses()
 	require.NoError(e, err)
 	require.Len(e, watches, 1)
 	require.Equal(e, "ConfigMap", watches[0].GVK.Kind)

@@ -227,17 +227,17 @@ func (e *env) watch(opts ...client.ListOption) *clustercache.Watch {
 
 func (e *env) take(obj client.Object, opts ...client.ListOption) *clustercache.Watch {
 	e.Helper()
-	w, err := e.cc.Watch(e.Context(), e.key(), obj, opts...)
+	w, err := e.cc.Cluster(e.key()).Watch(e.Context(), obj, opts...)
 	require.NoError(e, err)
 	e.Cleanup(w.Release)
 	return w
 }
 
-func (e *env) reader() client.Reader { return e.cc.Reader(e.key()) }
+func (e *env) reader() client.Reader { return e.cc.Cluster(e.key()).Reader() }
 
 func (e *env) client() client.Client {
 	e.Helper()
-	c, err := e.cc.Client(e.key())
+	c, err := e.cc.Cluster(e.key()).Client()
 	require.NoError(e, err)
 	return c
 }
@@ -266,14 +266,14 @@ func (e *env) eventually(ok func() bool, what string) {
 func (e *env) phase(want clustercache.Phase) {
 	e.Helper()
 	e.eventually(func() bool {
-		s, err := e.cc.Status(e.key())
+		s, err := e.cc.Cluster(e.key()).Status()
 		return err == nil && s.Phase == want
 	}, string(want))
 }
 
 func (e *env) status() clustercache.Status {
 	e.Helper()
-	s, err := e.cc.Status(e.key())
+	s, err := e.cc.Cluster(e.key()).Status()
 	require.NoError(e, err)
 	return s
 }

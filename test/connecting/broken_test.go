@@ -44,7 +44,7 @@ func TestHazardStoppedServerIsReportedLate(t *testing.T) {
 				if name == "stream" {
 					fleettest.Synced(t, cc, api)
 				}
-				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 				time.Sleep(3 * time.Second)
 				require.Zero(t, fleettest.Status(t, cc).LostSince)
 				died := time.Now()
@@ -65,7 +65,7 @@ func TestHazardStoppedServerIsReportedLate(t *testing.T) {
 				require.Equal(t, lost, s.LostSince)
 				require.Greater(t, s.Failures, failures)
 				api.Live()
-				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 				s = fleettest.Status(t, cc)
 				require.Zero(t, s.LostSince)
 				require.Zero(t, s.Failures)
@@ -83,7 +83,7 @@ func TestFailuresCountAttemptsThatNeverReachedTheServer(t *testing.T) {
 		d := fleettest.NewDirectory()
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		d.Fail(fleettest.Key("a"), resolver.ErrNotReady)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		events := fleettest.Follow(t, cc)
 		time.Sleep(time.Minute)
 		s := fleettest.Status(t, cc)
@@ -124,7 +124,7 @@ func streamsEnd(t *testing.T, clusters, watches int) {
 	})
 	for i := range clusters {
 		for n := range watches {
-			w, err := cc.Watch(t.Context(), fleettest.Key(string(rune('a'+i))), &corev1.ConfigMap{},
+			w, err := cc.Cluster(fleettest.Key(string(rune('a'+i)))).Watch(t.Context(), &corev1.ConfigMap{},
 				client.MatchingLabels{"n": strconv.Itoa(n)})
 			require.NoError(t, err)
 			require.NoError(t, w.WaitForSync(t.Context()))

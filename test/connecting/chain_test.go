@@ -225,7 +225,7 @@ func TestHazardChainIsAskedAsOftenAsItsMembersNeed(t *testing.T) {
 				o := fleettest.Silent(d)
 				o.Resolver = tc.resolver(d)
 				cc := fleettest.Start(t, o)
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				time.Sleep(time.Second)
 				before := d.TimesAsked(fleettest.Key("a"))
 				time.Sleep(9 * time.Minute)

@@ -253,9 +253,9 @@ func TestRemovedClusterIsDeliveredAsDeletesAndForgotten(t *testing.T) {
 		require.Contains(t, fleettest.Status(t, cc).Epoch, "uid-b")
 
 		w.Release()
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		synctest.Wait()
-		_, err := cc.Status(fleettest.Key("a"))
+		_, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 		_ = api
 	})
@@ -320,22 +320,22 @@ func TestOneHungClusterHoldsBackNobody(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.ConnectConcurrency, o.ProbeConcurrency = 2, 2
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		begin := time.Now()
 		for i := range 20 {
 			name := fmt.Sprintf("c%d", i)
 			api := fleettest.NewAPI(t, name)
 			api.Put("one", "1", nil)
 			d.Set(fleettest.Key(name), api.Config())
-			w, err := cc.Watch(t.Context(), fleettest.Key(name), &corev1.ConfigMap{})
+			w, err := cc.Cluster(fleettest.Key(name)).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
 			require.NoError(t, w.WaitForSync(t.Context()))
 		}
 		require.Zero(t, time.Since(begin), "the others waited")
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		synctest.Wait()
 		require.Zero(t, time.Since(begin), "removing it waited")
-		_, err := cc.Status(fleettest.Key("a"))
+		_, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 	})
 }
@@ -343,13 +343,13 @@ func TestOneHungClusterHoldsBackNobody(t *testing.T) {
 func TestWritesOfADisconnectedClusterFailAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		c, err := cc.Client(fleettest.Key("a"))
+		c, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
-		config, err := cc.RESTConfig(fleettest.Key("a"))
+		config, err := cc.Cluster(fleettest.Key("a")).RESTConfig()
 		require.NoError(t, err)
 		require.Equal(t, "http://fake.test", config.Host)
 		config.Host = "changed"
-		again, err := cc.RESTConfig(fleettest.Key("a"))
+		again, err := cc.Cluster(fleettest.Key("a")).RESTConfig()
 		require.NoError(t, err)
 		require.Equal(t, "http://fake.test", again.Host)
 		fleettest.Disconnect(t, cc, api)
@@ -359,9 +359,9 @@ func TestWritesOfADisconnectedClusterFailAtOnce(t *testing.T) {
 		require.ErrorIs(t, c.Get(t.Context(), client.ObjectKey{Name: "x"}, &corev1.ConfigMap{}),
 			clustercache.ErrNotConnected)
 		require.Zero(t, time.Since(begin))
-		_, err = cc.RESTConfig(fleettest.Key("a"))
+		_, err = cc.Cluster(fleettest.Key("a")).RESTConfig()
 		require.ErrorIs(t, err, clustercache.ErrNotConnected)
-		_, err = cc.Client(fleettest.Key("b"))
+		_, err = cc.Cluster(fleettest.Key("b")).Client()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 	})
 }

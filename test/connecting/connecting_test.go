@@ -30,17 +30,18 @@ func TestHazardFirstUseLooksBroken(t *testing.T) {
 		cc, err := clustercache.New(clustercache.Options{Resolver: clusters})
 		require.NoError(t, err)
 		get := func() error {
-			return cc.Reader(fleettest.Key("one")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"},
+			return cc.Cluster(fleettest.Key("one")).Reader().Get(t.Context(),
+				client.ObjectKey{Namespace: "default", Name: "a"},
 				&corev1.ConfigMap{})
 		}
 		create := func() error {
-			c, err := cc.Client(fleettest.Key("one"))
+			c, err := cc.Cluster(fleettest.Key("one")).Client()
 			require.NoError(t, err)
 			return c.Create(t.Context(), &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
 		}
 
-		require.NoError(t, cc.Engage(fleettest.Key("one"))) // before Start
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage()) // before Start
 		for _, use := range []func() error{get, create} {
 			require.ErrorIs(t, use(), clustercache.ErrConnecting)
 			require.ErrorIs(t, use(), clustercache.ErrNotConnected)
@@ -52,7 +53,7 @@ func TestHazardFirstUseLooksBroken(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, cc.WaitConnected(short, fleettest.Key("one")), clustercache.ErrConnecting)
+		require.ErrorIs(t, cc.Cluster(fleettest.Key("one")).WaitConnected(short), clustercache.ErrConnecting)
 
 		time.Sleep(10 * time.Second) // the first attempt has failed
 		synctest.Wait()
@@ -62,7 +63,7 @@ func TestHazardFirstUseLooksBroken(t *testing.T) {
 		}
 
 		api.Heal()
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("one")))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).WaitConnected(t.Context()))
 		api.Die()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -81,11 +82,11 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 		clusters.Set(fleettest.Key("one"), api.Config())
 		cc := fleettest.Start(t, clustercache.Options{Resolver: clusters, SilentAfter: 2 * time.Minute})
 		events := fleettest.Follow(t, cc)
-		require.NoError(t, cc.Engage(fleettest.Key("one")))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
 		events.Wait(fleettest.Key("one"), clustercache.Connected)
 
 		time.Sleep(10 * time.Minute)
-		s, err := cc.Status(fleettest.Key("one"))
+		s, err := cc.Cluster(fleettest.Key("one")).Status()
 		require.NoError(t, err)
 		require.Zero(t, s.Failures)
 		require.Less(t, time.Since(s.LastProbeSuccess), 20*time.Second)
@@ -98,7 +99,7 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 		silence := time.Since(dead)
 		require.Greater(t, silence, 110*time.Second)
 		require.LessOrEqual(t, silence, 120*time.Second)
-		s, err = cc.Status(fleettest.Key("one"))
+		s, err = cc.Cluster(fleettest.Key("one")).Status()
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, s.Failures, 3)
 		require.GreaterOrEqual(t, time.Since(s.LastProbeSuccess), 2*time.Minute)
@@ -106,8 +107,8 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 
 		time.Sleep(time.Hour)
 		api.Live()
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("one")))
-		s, err = cc.Status(fleettest.Key("one"))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).WaitConnected(t.Context()))
+		s, err = cc.Cluster(fleettest.Key("one")).Status()
 		require.NoError(t, err)
 		require.Zero(t, s.Failures)
 		api.Die()
@@ -132,17 +133,17 @@ func TestHazardReleasedLooksLikeVanished(t *testing.T) {
 		clusters.Set(fleettest.Key("one"), api.Config())
 		cc := fleettest.Start(t, clustercache.Options{Resolver: clusters})
 		events := fleettest.Follow(t, cc)
-		require.NoError(t, cc.Engage(fleettest.Key("one")))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
 		events.Wait(fleettest.Key("one"), clustercache.Connected)
-		cc.Disengage(fleettest.Key("one"))
+		cc.Cluster(fleettest.Key("one")).Disengage()
 		gone := events.Wait(fleettest.Key("one"), clustercache.Removed)
 		require.Equal(t, clustercache.PhaseGone, gone.Phase)
 		require.Equal(t, clustercache.ReasonReleased, gone.Reason)
 		synctest.Wait()
-		_, err := cc.Status(fleettest.Key("one"))
+		_, err := cc.Cluster(fleettest.Key("one")).Status()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 
-		require.NoError(t, cc.Engage(fleettest.Key("one")))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
 		e := events.Wait(fleettest.Key("one"), clustercache.Connected)
 		require.Empty(t, e.Reason)
 	})

@@ -33,7 +33,7 @@ func written(server string) resolver.Func {
 func attempted(t *testing.T, o clustercache.Options) clustercache.Status {
 	t.Helper()
 	cc := fleettest.Start(t, o)
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 	require.Eventually(t, func() bool { return fleettest.Status(t, cc).LastError != nil }, 30*time.Second,
 		10*time.Millisecond)
 	return fleettest.Status(t, cc)

@@ -28,7 +28,7 @@ func TestHazardKindsOfAnotherCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, proxy, a, b := fleettest.BehindProxy(t, secure)
-				mapper, err := cc.RESTMapper(fleettest.Key("a"))
+				mapper, err := cc.Cluster(fleettest.Key("a")).RESTMapper()
 				require.NoError(t, err)
 				_, err = mapper.RESTMapping(schema.GroupKind{Kind: "ConfigMap"})
 				require.NoError(t, err)
@@ -43,10 +43,10 @@ func TestHazardKindsOfAnotherCluster(t *testing.T) {
 					require.Error(t, err)
 					_, err = mapper.ResourceFor(schema.GroupVersionResource{Resource: "widgets"})
 					require.Error(t, err)
-					require.Error(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+					require.Error(t, cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
 						client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.Pod{}))
 					require.Error(t, write(t, cc))
-					_, err = cc.Watch(t.Context(), fleettest.Key("a"),
+					_, err = cc.Cluster(fleettest.Key("a")).Watch(t.Context(),
 						&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}})
 					require.NoError(t, err)
 					time.Sleep(time.Minute)

@@ -44,7 +44,7 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 		require.Eventually(t, func() bool {
 			for _, gvk := range fleettest.ThreeKinds {
 				list := fleettest.ListOf(gvk)
-				if cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.InNamespace("default"),
+				if cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, client.InNamespace("default"),
 					client.MatchingLabels{"ours": "yes"}, clustercache.CacheOnly) != nil {
 					continue // not synced yet with the other history
 				}

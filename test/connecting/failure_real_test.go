@@ -151,7 +151,7 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 	createIn(t, c, namespace, "one")
 	objects := fleettest.FollowObjects(t,
 		cc, clustercache.ObjectSelection{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
-	w, err := cc.Watch(t.Context(), k, &corev1.ConfigMap{}, client.InNamespace(namespace))
+	w, err := cc.Cluster(k).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(namespace))
 	require.NoError(t, err)
 	if f.healthy != nil {
 		require.NoError(t, w.WaitForSync(t.Context()))
@@ -161,13 +161,14 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 
 	var s clustercache.Status
 	require.Eventually(t, func() bool {
-		s, err = cc.Status(k)
+		s, err = cc.Cluster(k).Status()
 		require.NoError(t, err)
 		return !s.Connected && s.Phase == f.phase && s.Reason == f.reason
 	}, fleettest.Patience, 10*time.Millisecond, "%v", f.name)
 	require.True(t, f.is(s.LastError), "%v", s.LastError)
 	begin := time.Now()
-	err = cc.Reader(k).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "one"}, &corev1.ConfigMap{})
+	err = cc.Cluster(k).Reader().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "one"},
+		&corev1.ConfigMap{})
 	require.Less(t, time.Since(begin), 5*time.Second, "a read waits for nothing")
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
 	require.True(t, f.is(err), "%v", err)
@@ -183,7 +184,7 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 	for _, e := range before {
 		require.True(t, f.healthy == nil && e.Initial, "an event for what did not change: %v", e)
 	}
-	s, err = cc.Status(k)
+	s, err = cc.Cluster(k).Status()
 	require.NoError(t, err)
 	require.Equal(t, clustercache.PhaseReady, s.Phase)
 	require.NoError(t, s.LastError)
@@ -319,7 +320,7 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), c.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
 	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
@@ -374,7 +375,7 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	clusters := fleettest.Follow(t, cc)
 	maps := fleettest.Watch(t, cc, client.InNamespace("default"))
-	secrets, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{}, client.InNamespace("default"))
+	secrets, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{}, client.InNamespace("default"))
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(maps.WaitForSync(t.Context()), secrets.WaitForSync(t.Context())))
 	objects.WaitAll("one", "hidden")
@@ -384,7 +385,7 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	proxy.ResetAll()
 	require.Eventually(t, func() bool { return apierrors.IsForbidden(secrets.Status().LastError) }, fleettest.Patience,
 		10*time.Millisecond)
-	late, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{}, client.InNamespace("kube-system"))
+	late, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{}, client.InNamespace("kube-system"))
 	require.NoError(t, err)
 	err = late.WaitForSync(t.Context())
 	require.True(t, apierrors.IsForbidden(err), "%v", err)

@@ -27,7 +27,7 @@ func TestHazardMistypedPathIsSeen(t *testing.T) {
 	cc := fleettest.Start(t, clustercache.Options{Resolver: r, Discover: true, Logger: book.Logger(),
 		RetryInterval: time.Second})
 	require.Eventually(t, func() bool {
-		s, err := cc.Status(client.ObjectKey{Name: path})
+		s, err := cc.Cluster(client.ObjectKey{Name: path}).Status()
 		return err == nil && errors.Is(s.LastError, fs.ErrNotExist) && s.Reason == clustercache.ReasonNoAccess
 	}, 30*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return book.Count("Clusters cannot be listed") > 0 }, 30*time.Second,

@@ -66,7 +66,8 @@ func (p *pair) get(name string, options ...readAs) (string, error) {
 		as = append(as, o)
 	}
 	o := &corev1.ConfigMap{}
-	err := p.cc.Reader(fleettest.Key("a")).Get(p.t.Context(), client.ObjectKey{Namespace: "default", Name: name},
+	err := p.cc.Cluster(fleettest.Key("a")).Reader().Get(p.t.Context(),
+		client.ObjectKey{Namespace: "default", Name: name},
 		o, as...)
 	return o.Data["value"], client.IgnoreNotFound(err)
 }
@@ -78,7 +79,7 @@ func (p *pair) list(name string, options ...readAs) (string, error) {
 		as = append(as, o)
 	}
 	list := &corev1.ConfigMapList{}
-	err := p.cc.Reader(fleettest.Key("a")).List(p.t.Context(), list, as...)
+	err := p.cc.Cluster(fleettest.Key("a")).Reader().List(p.t.Context(), list, as...)
 	for _, o := range list.Items {
 		if o.Name == name {
 			return o.Data["value"], err
@@ -224,7 +225,7 @@ func TestHazardObjectOfAListByFieldGoesUnheard(t *testing.T) {
 		api.Put("new", "made", nil)
 		synctest.Wait()
 		var list corev1.ConfigMapList
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &list,
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &list,
 			client.InNamespace("default"), inDefault, clustercache.CacheOnly))
 		require.True(t, slices.ContainsFunc(list.Items, func(o corev1.ConfigMap) bool { return o.Name == "new" }))
 		api.Delete("new")
@@ -309,7 +310,8 @@ func TestHazardInformerWithoutNewsIsNotBehind(t *testing.T) {
 		synctest.Wait()
 		read := func() {
 			list := &corev1.ConfigMapList{}
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, narrow, clustercache.CacheOnly))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, narrow,
+				clustercache.CacheOnly))
 			require.Len(t, list.Items, 1)
 			require.NoError(t, fleettest.Get(t, cc, clustercache.CacheOnly))
 		}
@@ -336,7 +338,8 @@ func TestHazardInformerOfOneObjectIsNotBehind(t *testing.T) {
 		require.NoError(t, wide.Close(t.Context()))
 		for range 2 {
 			list := &corev1.ConfigMapList{}
-			require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, append(narrow, clustercache.CacheOnly)...))
+			require.NoError(t, cc.Cluster(c.Key()).Reader().List(t.Context(), list, append(narrow,
+				clustercache.CacheOnly)...))
 			require.Len(t, list.Items, 1)
 			time.Sleep(time.Second)
 		}
@@ -348,7 +351,7 @@ func TestHazardInformerOfOneObjectIsNotBehind(t *testing.T) {
 func TestCachedGetCostsTheSameWithTwoInformers(t *testing.T) {
 	twoInformers(t, func(t *testing.T, p *pair) {
 		measure := func() float64 {
-			o, r, one := &corev1.ConfigMap{}, p.cc.Reader(fleettest.Key("a")),
+			o, r, one := &corev1.ConfigMap{}, p.cc.Cluster(fleettest.Key("a")).Reader(),
 				client.ObjectKey{Namespace: "default", Name: "one"}
 			synctest.Wait()
 			least := math.Inf(1)

@@ -37,7 +37,7 @@ func requireApplyKeepsTheRest(t *testing.T, server *testenv.Cluster) {
 			w := fleettest.Watch(t, cc, client.InNamespace("default"))
 			require.NoError(t, w.WaitForSync(t.Context()))
 			objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
-			c, err := cc.Client(fleettest.Key("a"))
+			c, err := cc.Cluster(fleettest.Key("a")).Client()
 			require.NoError(t, err)
 			at := client.ObjectKey{Namespace: "default", Name: "applied"}
 			first := applycorev1.ConfigMap(at.Name, at.Namespace).WithData(map[string]string{"kept": "1"})

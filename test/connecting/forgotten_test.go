@@ -26,7 +26,7 @@ func TestHazardRemovedClusterIsKnownAgainForAMoment(t *testing.T) {
 		o.Discover = true
 		cc := fleettest.Start(t, o)
 		time.Sleep(time.Second)
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 
 		d.Forget(fleettest.Key("a"))
 		time.Sleep(5 * time.Minute)
@@ -43,7 +43,7 @@ func TestHazardRemovedClusterIsKnownAgainForAMoment(t *testing.T) {
 		d.Set(fleettest.Key("a"), api.Config())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		s, err := cc.Status(fleettest.Key("a"))
+		s, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.NoError(t, err)
 		require.Equal(t, clustercache.PhaseReady, s.Phase, "it is back")
 	})

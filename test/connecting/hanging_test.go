@@ -83,7 +83,7 @@ func TestHazardPluginThatHangsHasAReason(t *testing.T) {
 				o.ProbeTimeout = 2 * time.Second // the first run answers
 			}
 			cc := fleettest.Start(t, o)
-			require.NoError(t, cc.Engage(fleettest.Key("a")))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 			var s clustercache.Status
 			require.Eventually(t, func() bool {
 				s = fleettest.Status(t, cc)
@@ -164,7 +164,7 @@ func TestHazardWhatHangsHasAReason(t *testing.T) {
 				o.ProbeTimeout = 5 * time.Second
 				cc := fleettest.Start(t, o)
 				t.Cleanup(func() { close(forever) })
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				for range 20 {
 					time.Sleep(time.Minute)
 					synctest.Wait()

@@ -81,7 +81,7 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	for i := range 60 {
 		callers.Go(func() {
 			for _, k := range []client.ObjectKey{eastKey, westKey} {
-				w, err := cc.Watch(t.Context(), k, forms[i%len(forms)])
+				w, err := cc.Cluster(k).Watch(t.Context(), forms[i%len(forms)])
 				if err == nil {
 					err = w.WaitForSync(t.Context())
 				}
@@ -94,7 +94,8 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	callers.Wait()
 	for _, k := range []client.ObjectKey{eastKey, westKey} {
 		list := &corev1.ConfigMapList{}
-		require.NoError(t, cc.Reader(k).List(t.Context(), list, client.InNamespace("default"), clustercache.CacheOnly))
+		require.NoError(t, cc.Cluster(k).Reader().List(t.Context(), list, client.InNamespace("default"),
+			clustercache.CacheOnly))
 		names := []string{}
 		for _, o := range list.Items {
 			names = append(names, o.Name)
@@ -113,10 +114,11 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	slowest := time.Duration(0)
 	for {
 		begin := time.Now()
-		require.NoError(t, cc.Reader(westKey).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+		require.NoError(t, cc.Cluster(westKey).Reader().Get(t.Context(),
+			client.ObjectKey{Namespace: "default", Name: "one"},
 			&corev1.ConfigMap{}))
 		slowest = max(slowest, time.Since(begin))
-		err := cc.Reader(eastKey).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+		err := cc.Cluster(eastKey).Reader().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
 			&corev1.ConfigMap{})
 		if err != nil {
 			require.ErrorIs(t, err, clustercache.ErrNotConnected)
@@ -138,7 +140,7 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	_, before := objects.Wait(fleettest.Named(eastKey, "four"))
 	require.Empty(t, slices.DeleteFunc(before,
 		func(e clustercache.ObjectEvent) bool { return e.Initial || e.Object().GetNamespace() != "default" }))
-	status, err := cc.Status(eastKey)
+	status, err := cc.Cluster(eastKey).Status()
 	require.NoError(t, err)
 	require.Equal(t, clustercache.PhaseReady, status.Phase)
 	require.Equal(t, 2, status.Connects)
@@ -152,7 +154,7 @@ func TestRealCutConnectionCausesNoList(t *testing.T) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), proxy.Config())
 	cc := fleettest.Start(t, fleettest.Quick(d))
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
 	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
@@ -187,7 +189,7 @@ func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), account.Config())
 	cc := fleettest.Start(t, fleettest.Quick(d))
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
 	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	clusters := fleettest.Follow(t, cc)
@@ -195,12 +197,12 @@ func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
 	objects.WaitAll("one", "two")
 
 	for range 3 {
-		old, err := cc.Status(fleettest.Key("a"))
+		old, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.NoError(t, err)
 		require.NoError(t, account.Reissue(t.Context()))
 		d.Set(fleettest.Key("a"), account.Config())
 		require.Eventually(t, func() bool {
-			now, err := cc.Status(fleettest.Key("a"))
+			now, err := cc.Cluster(fleettest.Key("a")).Status()
 			require.NoError(t, err)
 			require.True(t, now.Connected)
 			return now.Revision != old.Revision
@@ -226,7 +228,7 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), proxy.Config())
 	cc := fleettest.Start(t, fleettest.Quick(d))
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
 	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	clusters := fleettest.Follow(t, cc)
@@ -241,7 +243,7 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		origin := clustercache.Origin{}
 		list := &corev1.ConfigMapList{}
-		if err := cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.InNamespace("default"),
+		if err := cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, client.InNamespace("default"),
 			clustercache.CacheOnly, &origin); err != nil {
 			return false
 		}
@@ -269,15 +271,17 @@ func TestRealMissingDefinitionHealsWhenItAppears(t *testing.T) {
 	d.Set(fleettest.Key("a"), c.Config())
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(gvk))
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), clustercache.Kind(gvk))
 	require.NoError(t, err)
 	err = w.WaitForSync(t.Context())
 	require.Error(t, err)
 	require.Contains(t, err.Error(), "Widget")
-	require.ErrorIs(t, cc.Reader(fleettest.Key("a")).List(t.Context(), fleettest.ListOf(gvk), clustercache.CacheOnly),
+	require.ErrorIs(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), fleettest.ListOf(gvk),
+		clustercache.CacheOnly),
 		clustercache.ErrNotWatched)
 
 	require.NoError(t, c.InstallCRDs(t.Context(), testenv.SimpleCRD("example.com", "Widget")))
 	require.Eventually(t, w.HasSynced, fleettest.Patience, 10*time.Millisecond)
-	require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), fleettest.ListOf(gvk), clustercache.CacheOnly))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), fleettest.ListOf(gvk),
+		clustercache.CacheOnly))
 }

@@ -58,7 +58,7 @@ func TestReadyOnceTheResolverHasListedWhateverTheRemotesDo(t *testing.T) {
 
 		hub.answers.Store(true)
 		time.Sleep(time.Minute)
-		status, err := cc.Status(fleettest.Key("a"))
+		status, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.NoError(t, err)
 		require.False(t, status.Connected)
 		require.NoError(t, readyz(nil), "a dead remote must not fail us")
@@ -105,7 +105,7 @@ func TestStuckLoopIsNotHealthy(t *testing.T) {
 		o.Grace = 5 * time.Second
 		cc := fleettest.Start(t, o)
 		feed := fleettest.Follow(t, cc)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		feed.Wait(fleettest.Key("a"), clustercache.Connected)
 		time.Sleep(time.Hour)
 		require.NoError(t, cc.HealthzCheck()(nil), "an idle loop is a healthy one")

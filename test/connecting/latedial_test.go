@@ -28,7 +28,7 @@ func TestHazardCancelledDialIsNotStillRunning(t *testing.T) {
 		}
 		d.Set(fleettest.Key("a"), config)
 		cc := fleettest.Start(t, fleettest.Silent(d)) // its cleanup requires that Start returns nil
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Second)
 	})
 }

@@ -135,7 +135,7 @@ func TestRealManagersElectStopAndRestartWithAnUnreachableRemote(t *testing.T) {
 	// reconciles nothing.
 	next := startReplica(t, hub, remotes)
 	require.Eventually(t, func() bool {
-		s, err := next.cc.Status(fleettest.Key("good"))
+		s, err := next.cc.Cluster(fleettest.Key("good")).Status()
 		return err == nil && s.Connected
 	}, time.Minute, 20*time.Millisecond)
 	fleettest.Create(t, remote, "two")

@@ -241,7 +241,7 @@ func TestHazardMemberThatRejectsCredentialsIsTheCluster(t *testing.T) {
 			eachTransport(t, func(t *testing.T, cc *clustercache.ClusterCache, b *balancer, _ *fleettest.API) {
 				phases := recordPhases(t, cc)
 				b.become(1, rejecting(anonymous), toSecond)
-				secrets, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{})
+				secrets, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{})
 				require.NoError(t, err)
 				time.Sleep(30 * time.Second)
 				require.True(t, secrets.HasSynced())
@@ -288,7 +288,7 @@ func TestHazardOneResourceRejectsCredentials(t *testing.T) {
 		b.become(1, refused, inTurn)
 		b.become(2, refused, inTurn)
 		phases, asked := recordPhases(t, cc), api.Count(kubeSystem)
-		_, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{})
+		_, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{})
 		require.NoError(t, err)
 		dials := 0
 		for minute := range 10 {
@@ -299,7 +299,7 @@ func TestHazardOneResourceRejectsCredentials(t *testing.T) {
 				time.Sleep(time.Second)
 				var secret corev1.Secret
 				secret.Namespace, secret.Name = "default", "one"
-				reader := cc.Reader(fleettest.Key("a"))
+				reader := cc.Cluster(fleettest.Key("a")).Reader()
 				err := reader.Get(t.Context(), client.ObjectKeyFromObject(&secret), &secret, clustercache.LiveOnly)
 				require.True(t, apierrors.IsUnauthorized(err), "%v", err)
 			}

@@ -32,7 +32,7 @@ func neverMixed(t *testing.T, cc *clustercache.ClusterCache) {
 		time.Sleep(time.Second)
 		var list corev1.ConfigMapList
 		var from clustercache.Origin
-		if cc.Reader(fleettest.Key("a")).List(t.Context(), &list, &from) != nil {
+		if cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &list, &from) != nil {
 			continue
 		}
 		for _, item := range list.Items {

@@ -26,7 +26,7 @@ func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *fleet
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), c.Config())
 	cc := fleettest.Start(t, fleettest.Quick(d))
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
 	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	require.NoError(t, w.WaitForSync(t.Context()))

@@ -28,7 +28,7 @@ func TestHazardNamesOfClustersEndTheScrape(t *testing.T) {
 			"%FF":  {Name: "\xff"},
 		}
 		for _, key := range names {
-			require.NoError(t, cc.Engage(key))
+			require.NoError(t, cc.Cluster(key).Engage())
 		}
 		synctest.Wait()
 		_, err := registry.Gather()

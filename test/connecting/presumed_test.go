@@ -55,7 +55,7 @@ func contact(t *testing.T, answer fleettest.AnswerFunc) (*clustercache.ClusterCa
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), api.Config())
 	cc := fleettest.Start(t, fleettest.Silent(d))
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 
 	return cc, api
 }
@@ -65,7 +65,7 @@ func watchKind(t *testing.T, cc *clustercache.ClusterCache, gvk schema.GroupVers
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), u)
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), u)
 	require.NoError(t, err)
 	return w
 }
@@ -169,7 +169,8 @@ func TestHazardServerLacksWhatIsPresumed(t *testing.T) {
 		require.Less(t, api.Count("stream /apis/batch/v1/cronjobs"), 10)
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(cronJob)
-		err := cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, u)
+		err := cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
+			client.ObjectKey{Namespace: "default", Name: "one"}, u)
 		require.Error(t, err)
 		require.Error(t, client.IgnoreNotFound(err), "%v", err)
 

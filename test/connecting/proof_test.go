@@ -28,7 +28,7 @@ const kubeSystem = "get /api/v1/namespaces/kube-system"
 func origins(t *testing.T, cc *clustercache.ClusterCache) []string {
 	t.Helper()
 	var list corev1.ConfigMapList
-	require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &list))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &list))
 	var in []string
 	for _, item := range list.Items {
 		in = append(in, item.Data["in"])
@@ -39,7 +39,7 @@ func origins(t *testing.T, cc *clustercache.ClusterCache) []string {
 
 func write(t *testing.T, cc *clustercache.ClusterCache) error {
 	t.Helper()
-	c, err := cc.Client(fleettest.Key("a"))
+	c, err := cc.Cluster(fleettest.Key("a")).Client()
 	require.NoError(t, err)
 	return c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}})
 }
@@ -64,8 +64,8 @@ func TestHazardProxyKeepsConnectionsAcrossClusters(t *testing.T) {
 				proxy, d := fleettest.NewFront(t, tc.secure, a), fleettest.NewDirectory()
 				d.Set(fleettest.Key("a"), proxy.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 				if tc.watched {
 					require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 				}
@@ -85,7 +85,7 @@ func TestHazardProxyKeepsConnectionsAcrossClusters(t *testing.T) {
 				require.Equal(t, []string{"uid-b"}, origins(t, cc))
 				var from clustercache.Origin
 				var four corev1.ConfigMap
-				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
 					client.ObjectKey{Namespace: "default", Name: "four"}, &four,
 					&from))
 				require.Contains(t, from.Epoch, four.Data["in"])
@@ -105,7 +105,7 @@ func TestHazardProxySwitchesRightAfterAProof(t *testing.T) {
 		proxy, d := fleettest.NewFront(t, true, a), fleettest.NewDirectory()
 		d.Set(fleettest.Key("a"), proxy.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 		proxy.Move(b)
 		proxy.Cut()
@@ -128,8 +128,8 @@ func TestHazardWriteReachesAnotherCluster(t *testing.T) {
 			proxy, d := fleettest.NewFront(t, secure, a), fleettest.NewDirectory()
 			d.Set(fleettest.Key("a"), proxy.Config())
 			cc := fleettest.Start(t, fleettest.Silent(d))
-			require.NoError(t, cc.Engage(fleettest.Key("a")))
-			require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 			epoch := fleettest.Status(t, cc).Epoch
 			for range 20 {
 				time.Sleep(30 * time.Second)
@@ -144,7 +144,7 @@ func TestHazardWriteReachesAnotherCluster(t *testing.T) {
 			for range 20 {
 				time.Sleep(10 * time.Second)
 				require.ErrorContains(t, write(t, cc), "")
-				require.Error(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}))
+				require.Error(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{}))
 			}
 			require.Equal(t, sent, proxy.Wrote("uid-b"))
 			require.Equal(t, epoch, fleettest.Status(t, cc).Epoch)
@@ -190,7 +190,8 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 				reads.Go(func() {
 					var from clustercache.Origin
 					var got corev1.ConfigMapList
-					err := cc.Reader(fleettest.Key("a")).List(t.Context(), &got, &from, client.InNamespace("default"))
+					err := cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &got, &from,
+						client.InNamespace("default"))
 					for _, item := range got.Items {
 						if err == nil {
 							require.Contains(t, from.Epoch, item.Data["in"])
@@ -198,7 +199,7 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 					}
 				})
 				reads.Go(func() {
-					live, err := cc.LiveClient(fleettest.Key("a"))
+					live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 					require.NoError(t, err)
 					var four corev1.ConfigMap
 					epoch := fleettest.Status(t, cc).Epoch
@@ -233,7 +234,7 @@ func TestProofCostsOneQuestionAMinute(t *testing.T) {
 			cc := fleettest.Start(t, o)
 			for _, obj := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{},
 				&corev1.Endpoints{}, &corev1.ServiceAccount{}} { //nolint:staticcheck // as good as any
-				w, err := cc.Watch(t.Context(), fleettest.Key("a"), obj)
+				w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), obj)
 				require.NoError(t, err)
 				require.NoError(t, w.WaitForSync(t.Context()))
 			}

@@ -21,7 +21,7 @@ import (
 
 func syncs(t *testing.T, cc *clustercache.ClusterCache, obj client.Object, within time.Duration) error {
 	t.Helper()
-	w, err := cc.Watch(t.Context(), fleettest.Key("a"), obj)
+	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), obj)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()

@@ -67,8 +67,8 @@ func TestHazardWriteOverAConnectionThatAProbeMade(t *testing.T) {
 				o := fleettest.Silent(d)
 				o.QPS, o.Burst, o.ProbeInterval = 0.2, 1, time.Second
 				cc := fleettest.Start(t, o)
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 				require.NoError(t, write(t, cc)) // looks up the kind
 				time.Sleep(20 * time.Second)
 				require.NoError(t, write(t, cc)) // the next one waits for 5 s
@@ -77,7 +77,9 @@ func TestHazardWriteOverAConnectionThatAProbeMade(t *testing.T) {
 				var waiting sync.WaitGroup
 				var written, read error
 				waiting.Go(func() { written = write(t, cc) })
-				waiting.Go(func() { read = cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}) })
+				waiting.Go(func() {
+					read = cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{})
+				})
 				time.Sleep(time.Second)
 				x.other.Behind.FailWith(-1, "/kube-system")
 				x.lead(x.other)
@@ -110,8 +112,8 @@ func TestHazardWriteWaitedForLongerThanItsProof(t *testing.T) {
 				o := fleettest.Silent(d)
 				o.QPS, o.Burst, o.RequestTimeout = 0.01, 1, time.Hour
 				cc := fleettest.Start(t, o)
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 				require.NoError(t, write(t, cc)) // the next one waits for 100 s
 				proxy.Move(b)
 				b.FailWith(-1, "/kube-system")
@@ -133,8 +135,8 @@ func TestHazardAddressLedElsewhereForAMoment(t *testing.T) {
 				o := fleettest.Silent(d)
 				o.ProbeInterval = time.Second
 				cc := fleettest.Start(t, o)
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 				require.NoError(t, write(t, cc))
 				time.Sleep(10 * time.Second)
 				x.lead(x.other)

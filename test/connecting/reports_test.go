@@ -100,7 +100,7 @@ func TestHazardReportsThatChangeNothing(t *testing.T) {
 				o := fleettest.Silent(d)
 				o.Logger = log.Logger()
 				cc := fleettest.Start(t, o)
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				time.Sleep(100 * time.Millisecond)
 				if tc.connected != nil {
 					require.True(t, fleettest.Status(t, cc).Connected)
@@ -150,7 +150,7 @@ func TestAccessThatFailedIsTriedWhenItIsDue(t *testing.T) {
 		api.Die()
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(10 * time.Minute)
 		api.Live()
 		for range 31 {

@@ -52,7 +52,7 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.Resolver = notifying{slow, d}
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		for range 3 {
 			time.Sleep(500 * time.Millisecond)
 			config := api.Config()
@@ -92,7 +92,7 @@ func TestNewsThatChangeNothingDoNotEndAnAttempt(t *testing.T) {
 		api.FailWith(-1, "/readyz")
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		asked := d.TimesAsked(fleettest.Key("a"))
 		for i := range 4 {
@@ -132,7 +132,7 @@ func TestNewAddressEndsTheWaitForTheOld(t *testing.T) {
 				config.Host = "http://dead.test"
 				d.Set(fleettest.Key("a"), config)
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				time.Sleep(time.Second)
 				tc.change(d, api)
 				synctest.Wait()
@@ -151,7 +151,7 @@ func TestTroubleOfTheResolverDoesNotEndAnAttempt(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.ProbeTimeout = time.Minute
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Second)
 		d.Fail(fleettest.Key("a"), errors.New("hub does not answer"))
 		synctest.Wait()
@@ -196,7 +196,7 @@ func TestResolveIntervalCanBeSwitchedOff(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.Resolver, o.ResolveInterval = mute{d}, -1
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		asked := d.TimesAsked(fleettest.Key("a"))
 		time.Sleep(time.Hour)
@@ -233,7 +233,7 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		synctest.Wait()
 		require.Len(t, cc.Clusters(), 2)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		d.ForgetQuietly(fleettest.Key("a"), fleettest.Key("b"))
 		time.Sleep(29 * time.Second)
 		require.Equal(t, []client.ObjectKey{fleettest.Key("a"), fleettest.Key("b")}, cc.Clusters())
@@ -241,7 +241,7 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 		require.Equal(t, []client.ObjectKey{fleettest.Key("a")}, cc.Clusters(),
 			"who engaged it waits for its Secret, which the resolver misses")
 		require.Equal(t, clustercache.PhasePending, fleettest.Status(t, cc).Phase)
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		time.Sleep(20 * time.Second)
 		require.Empty(t, cc.Clusters())
 	})
@@ -277,7 +277,7 @@ func TestResolversLogWithTheClustersName(t *testing.T) {
 			return resolver.Access{}, resolver.ErrNotReady
 		})
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		for line := range lines {
 			if strings.Contains(line, "asked") {

@@ -67,9 +67,9 @@ func TestClusterHasOneConnectionAtRest(t *testing.T) {
 				o.NetHTTP = netHTTP
 				cc := fleettest.Start(t, o)
 				require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-				writer, err := cc.Client(fleettest.Key("a"))
+				writer, err := cc.Cluster(fleettest.Key("a")).Client()
 				require.NoError(t, err)
-				reader := cc.Reader(fleettest.Key("a"))
+				reader := cc.Cluster(fleettest.Key("a")).Reader()
 
 				for range 2 {
 					time.Sleep(2 * time.Minute)

@@ -70,7 +70,8 @@ func watchAll(t *testing.T, cc *clustercache.ClusterCache) []*clustercache.Watch
 	t.Helper()
 	var out []*clustercache.Watch
 	for _, gvk := range fleettest.ThreeKinds {
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(gvk), client.InNamespace("default"),
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), clustercache.Kind(gvk),
+			client.InNamespace("default"),
 			client.MatchingLabels{"ours": "yes"})
 		require.NoError(t, err)
 		out = append(out, w)
@@ -126,7 +127,7 @@ func readOn(t *testing.T, cc *clustercache.ClusterCache) (stop func() (reads int
 	var done sync.WaitGroup
 	var failed error
 	reads := 0
-	r := cc.Reader(fleettest.Key("a"))
+	r := cc.Cluster(fleettest.Key("a")).Reader()
 	done.Go(func() {
 		every := time.NewTicker(10 * time.Millisecond)
 		defer every.Stop()

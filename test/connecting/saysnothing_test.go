@@ -50,7 +50,7 @@ func aHostile(t *testing.T, first fleettest.AnswerFunc,
 		h.Set(first)
 		d.Set(fleettest.Key("a"), h.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Minute)
 		test(t, h, cc)
 		h.Set(nil)

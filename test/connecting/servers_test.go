@@ -27,7 +27,7 @@ func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 		api.FailWith(http.StatusForbidden, "/")
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Minute)
 		s := fleettest.Status(t, cc)
 		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
@@ -65,7 +65,7 @@ func TestHazardPublicPathsAreTakenForAnAuthorizedAnswer(t *testing.T) {
 				})
 				d.Set(fleettest.Key("a"), api.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				time.Sleep(time.Minute)
 				s := fleettest.Status(t, cc)
 				require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
@@ -102,7 +102,7 @@ func TestHazardBusyServerIsDead(t *testing.T) {
 			}
 			return http.StatusTooManyRequests
 		})
-		require.NoError(t, cc.Engage(fleettest.Key("b"))) // connects for the first time
+		require.NoError(t, cc.Cluster(fleettest.Key("b")).Engage()) // connects for the first time
 		for range 60 {
 			time.Sleep(time.Second)
 			require.True(t, fleettest.Status(t, cc).Connected)
@@ -115,7 +115,7 @@ func TestHazardBusyServerIsDead(t *testing.T) {
 		require.Equal(t, connects, fleettest.Status(t, cc).Connects)
 		require.Zero(t, fleettest.Status(t, cc).HistoryResets)
 		require.Equal(t, []string{"uid-a"}, origins(t, cc))
-		b, err := cc.Status(fleettest.Key("b"))
+		b, err := cc.Cluster(fleettest.Key("b")).Status()
 		require.NoError(t, err)
 		require.True(t, b.Connected)
 	})

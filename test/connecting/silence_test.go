@@ -26,8 +26,8 @@ func TestSilenceIsReportedWhereItWasAskedFor(t *testing.T) {
 		cc := fleettest.Start(t, clustercache.Options{Resolver: clusters})
 		log := newSilenceLog(t, cc, 50*time.Second, 5*time.Minute, 50*time.Second)
 		others := newSilenceLog(t, cc)
-		require.NoError(t, cc.Engage(fleettest.Key("one")))
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("one")))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).WaitConnected(t.Context()))
 
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, log.take())
@@ -35,7 +35,7 @@ func TestSilenceIsReportedWhereItWasAskedFor(t *testing.T) {
 		api.Die()
 		time.Sleep(20 * time.Second)
 		api.Live()
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("one")))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).WaitConnected(t.Context()))
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, log.take(), "a silence that ended in time")
 
@@ -53,7 +53,7 @@ func TestSilenceIsReportedWhereItWasAskedFor(t *testing.T) {
 				require.Greater(t, took, e.SilentFor-15*time.Second)
 			}
 			api.Live()
-			require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("one")))
+			require.NoError(t, cc.Cluster(fleettest.Key("one")).WaitConnected(t.Context()))
 		}
 		require.Empty(t, others.take())
 
@@ -78,8 +78,8 @@ func TestSilenceOfClustersThatNeverAnswered(t *testing.T) {
 		log := newSilenceLog(t, cc, 2*time.Minute)
 		api.Die()
 		asked := time.Now()
-		require.NoError(t, cc.Engage(fleettest.Key("one")))
-		require.NoError(t, cc.Engage(fleettest.Key("unknown")))
+		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
+		require.NoError(t, cc.Cluster(fleettest.Key("unknown")).Engage())
 		time.Sleep(time.Hour)
 		events := log.take()
 		require.Len(t, events, 1)

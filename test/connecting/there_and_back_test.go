@@ -25,7 +25,7 @@ func TestHazardProxySwitchesThereAndBack(t *testing.T) {
 	ofList := func(cc *clustercache.ClusterCache, t *testing.T, opts ...client.ListOption) (string, []string) {
 		var list corev1.ConfigMapList
 		var from clustercache.Origin
-		if cc.Reader(fleettest.Key("a")).List(t.Context(), &list, append(opts, &from)...) != nil {
+		if cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &list, append(opts, &from)...) != nil {
 			return "", nil
 		}
 		var in []string
@@ -47,7 +47,8 @@ func TestHazardProxySwitchesThereAndBack(t *testing.T) {
 				var from clustercache.Origin
 				var got corev1.ConfigMap
 				key := client.ObjectKey{Namespace: "default", Name: name}
-				if cc.Reader(fleettest.Key("a")).Get(t.Context(), key, &got, clustercache.LiveOnly, &from) == nil {
+				if cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(), key, &got, clustercache.LiveOnly,
+					&from) == nil {
 					return from.Epoch, []string{got.Data["in"]}
 				}
 			}

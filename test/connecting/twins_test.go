@@ -30,7 +30,7 @@ func TestHazardTwoKeysLeadToOneCluster(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		time.Sleep(time.Minute)
 		same := func(name string) []client.ObjectKey {
-			s, err := cc.Status(fleettest.Key(name))
+			s, err := cc.Cluster(fleettest.Key(name)).Status()
 			require.NoError(t, err)
 			require.True(t, s.Connected)
 			require.Empty(t, s.Reason, "it is no failure")
@@ -40,7 +40,7 @@ func TestHazardTwoKeysLeadToOneCluster(t *testing.T) {
 		require.Equal(t, []client.ObjectKey{fleettest.Key("a")}, same("old-a"))
 		require.Empty(t, same("b"))
 		require.Equal(t, 1, book.Count("Two keys lead to the same cluster"))
-		status, err := cc.Status(fleettest.Key("a"))
+		status, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.NoError(t, err)
 		text, err := json.Marshal(status)
 		require.NoError(t, err)

@@ -46,8 +46,8 @@ func TestRealServerWithoutStorageIsNotDead(t *testing.T) {
 			require.Equal(t, 1, s.Connects)
 
 			another := fleettest.Start(t, fleettest.Brisk(d))
-			require.NoError(t, another.Engage(fleettest.Key("a")))
-			require.NoError(t, another.WaitConnected(t.Context(), fleettest.Key("a")))
+			require.NoError(t, another.Cluster(fleettest.Key("a")).Engage())
+			require.NoError(t, another.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 			require.Equal(t, s.UID, fleettest.Status(t, another).UID)
 
 			if name == "suspended" {

@@ -149,7 +149,7 @@ func TestClusterIsConnectedToASickServerAndNotToOneThatStarts(t *testing.T) {
 		api.Set(answer)
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Minute)
 		return cc, api
 	}

@@ -137,7 +137,7 @@ func TestDefinitionsAreWatchedWhileKindsAreMissing(t *testing.T) {
 
 		calls, _ := declareGadgets(t, c, cc)
 		require.NotZero(t, requests())
-		status, err := cc.Status(c.Key())
+		status, err := cc.Cluster(c.Key()).Status()
 		require.NoError(t, err)
 		require.Equal(t, 2, status.Watches, "that of the definitions is nobody's")
 		require.Equal(t, 1, status.Informers)
@@ -218,7 +218,7 @@ func TestGrantedRightIsUsedWithinASecond(t *testing.T) {
 			heal()
 			require.Equal(t, one, calls.take(time.Second), missing)
 			require.True(t, watches.last("ConfigMap").Synced)
-			require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
+			require.NoError(t, cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}))
 			calls.take(time.Minute)
 		}
 	})

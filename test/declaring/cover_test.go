@@ -77,7 +77,8 @@ func TestHazardChangeThroughAnotherWatchGoesUnheard(t *testing.T) {
 						require.NoError(t, c.Client().Create(t.Context(), x))
 						require.Contains(t, calls.take(time.Second), "one")
 						got := clustercache.Kind(fleettest.ConfigMap)
-						require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(x), got,
+						require.NoError(t, cc.Cluster(c.Key()).Reader().Get(t.Context(),
+							client.ObjectKeyFromObject(x), got,
 							clustercache.CacheOnly))
 						x.Annotations = map[string]string{"changed": "yes"}
 						require.NoError(t, c.Client().Update(t.Context(), x))
@@ -117,7 +118,7 @@ func TestHazardStateOfAnotherWatchGoesUnheard(t *testing.T) {
 			fleettest.Target("a", "ConfigMap", client.MatchingLabels{"color": "green"}))
 		calls.take(time.Hour)
 		list := func() error {
-			return cc.Reader(c.Key()).List(t.Context(), &corev1.ConfigMapList{}, part, clustercache.CacheOnly)
+			return cc.Cluster(c.Key()).Reader().List(t.Context(), &corev1.ConfigMapList{}, part, clustercache.CacheOnly)
 		}
 		require.ErrorIs(t, list(), clustercache.ErrNotSynced)
 		fleettest.Declare(t, cc, fleettest.Owner("two"), fleettest.Target("a", "ConfigMap"))

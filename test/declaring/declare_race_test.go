@@ -73,7 +73,8 @@ func (u *users) live(ctx context.Context, o clustercache.Owner, clusters []strin
 		rv := u.write(cluster)
 		read := func(opts ...client.GetOption) error {
 			opts = append(opts, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
-			return u.cc.Reader(fleettest.Key(cluster)).Get(ctx, client.ObjectKey{Namespace: "default", Name: "one"},
+			return u.cc.Cluster(fleettest.Key(cluster)).Reader().Get(ctx,
+				client.ObjectKey{Namespace: "default", Name: "one"},
 				&corev1.ConfigMap{}, opts...)
 		}
 		if err := read(); err != nil {
@@ -154,7 +155,7 @@ func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
 func (u *users) read(ctx context.Context) error {
 	cluster := u.clusters[rand.IntN(len(u.clusters))]
 	return within(func() error {
-		r, _, err := u.cc.WatchAndRead(ctx, fleettest.Key(cluster),
+		r, _, err := u.cc.Cluster(fleettest.Key(cluster)).WatchAndRead(ctx,
 			schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
 		if err != nil {
 			return err
@@ -227,7 +228,7 @@ func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		u.streams = func(cluster, namespace string) int {
 			return apis[cluster[0]-'a'].WatchingNow("/api/v1/namespaces/" + namespace + "/secrets")
 		}
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		u.race(t.Context(), t, *raceRounds)
 
 		for i := range 6 {
@@ -274,7 +275,7 @@ func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
 		return cm.ResourceVersion
 	}
 	u.streams = func(cluster, namespace string) int {
-		if s, err := u.cc.Status(fleettest.Key(cluster)); err == nil && s.Informers > 0 {
+		if s, err := u.cc.Cluster(fleettest.Key(cluster)).Status(); err == nil && s.Informers > 0 {
 			for _, use := range u.cc.Usage().Uses {
 				if use.Key.Namespace == namespace {
 					return 1
@@ -288,7 +289,7 @@ func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
 		MaxInterval: 100 * time.Millisecond}
 	o.IdleTimeout, o.Informers.Linger, o.QPS = 100*time.Millisecond, 50*time.Millisecond, -1
 	u.cc = fleettest.Start(t, o)
-	require.NoError(t, u.cc.Engage(fleettest.Key("a")))
+	require.NoError(t, u.cc.Cluster(fleettest.Key("a")).Engage())
 	u.race(t.Context(), t, 60)
 
 	for i := range 6 {

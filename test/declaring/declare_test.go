@@ -210,7 +210,7 @@ func TestWaitForSyncReturnsTheCauseOfEachTargetAndHeals(t *testing.T) {
 func TestDroppedIsGoneAfterTheGraceAndSoIsAClusterThatNobodyEngaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 2, nil)
-		require.NoError(t, cc.Engage(fleettest.Key("b")))
+		require.NoError(t, cc.Cluster(fleettest.Key("b")).Engage())
 		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
 			fleettest.Target("b", "ConfigMap"))
 		fleettest.Declare(t, cc, fleettest.Owner("p"), fleettest.Target("a", "ConfigMap"))
@@ -327,10 +327,10 @@ func TestUsageShowsWhoUsesWhat(t *testing.T) {
 		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
 			fleettest.Target("a", "Secret", client.InNamespace("x"), client.MatchingLabels{"l": "1"}))
 		fleettest.Declare(t, cc, fleettest.Owner("p"), fleettest.Target("a", "ConfigMap"))
-		_, _, err := cc.WatchAndRead(t.Context(), fleettest.Key("a"),
+		_, _, err := cc.Cluster(fleettest.Key("a")).WatchAndRead(t.Context(),
 			schema.GroupVersionKind{Version: "v1", Kind: "Service"})
 		require.NoError(t, err)
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		defer w.Release()
 		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))

@@ -79,7 +79,7 @@ func (o *originals) reconcile(ctx context.Context, name client.ObjectKey) error 
 	if original.DeletionTimestamp == nil {
 		return nil
 	}
-	east, err := o.cc.Client(o.east.Key())
+	east, err := o.cc.Cluster(o.east.Key()).Client()
 	if err != nil {
 		return err
 	}

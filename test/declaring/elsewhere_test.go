@@ -28,7 +28,7 @@ func TestHazardOwnersAreCalledForEverWhileAnotherClusterAnswers(t *testing.T) {
 		cc := fleettest.Start(t, clustercache.Options{Resolver: at, Discover: true, QPS: -1})
 		owners := ownersOf(t, cc)
 		read := func() error {
-			return cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{})
+			return cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{})
 		}
 		fleettest.Declare(t, cc, fleettest.Owner("one"), fleettest.Target("a", "ConfigMap"))
 		require.Equal(t, one, owners.take(time.Minute))

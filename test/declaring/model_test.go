@@ -368,7 +368,7 @@ func (m *wayBack) selected(target clustercache.Target) (keys []client.ObjectKey)
 		return []client.ObjectKey{target.Cluster}
 	}
 	for _, key := range m.cc.Clusters() {
-		if has, known := m.cc.Labels(key); known && target.ClusterSelector.Matches(labels.Set(has)) {
+		if has, known := m.cc.Cluster(key).Labels(); known && target.ClusterSelector.Matches(labels.Set(has)) {
 			keys = append(keys, key)
 		}
 	}
@@ -386,20 +386,22 @@ func (m *wayBack) readOne(cluster client.ObjectKey, n need) (answer, error) {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(gvk)
 		key := client.ObjectKey{Namespace: lo.Namespace, Name: n.name}
-		if err = m.cc.Reader(cluster).Get(context.Background(), key, o, &origin); err == nil {
+		if err = m.cc.Cluster(cluster).Reader().Get(context.Background(), key, o, &origin); err == nil {
 			found = append(found, o)
 		}
 	case "list metadata":
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		err = m.cc.Reader(cluster).List(context.Background(), list, append(slices.Clone(n.Options), &origin)...)
+		err = m.cc.Cluster(cluster).Reader().List(context.Background(), list,
+			append(slices.Clone(n.Options), &origin)...)
 		for i := range list.Items {
 			found = append(found, &list.Items[i])
 		}
 	default:
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		err = m.cc.Reader(cluster).List(context.Background(), list, append(slices.Clone(n.Options), &origin)...)
+		err = m.cc.Cluster(cluster).Reader().List(context.Background(), list,
+			append(slices.Clone(n.Options), &origin)...)
 		for i := range list.Items {
 			found = append(found, &list.Items[i])
 		}

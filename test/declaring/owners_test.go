@@ -173,11 +173,11 @@ func TestHazardOwnerStaysWithWhatALiveReadShowed(t *testing.T) {
 		fleettest.Declare(t, cc, fleettest.Owner("one"), fleettest.Target("a", "ConfigMap"))
 		calls.take(time.Second)
 		got := &corev1.ConfigMap{}
-		require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(red), got))
+		require.NoError(t, cc.Cluster(c.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(red), got))
 		require.NoError(t, c.Client().Delete(t.Context(), red))
 		heal()
 		require.Equal(t, one, calls.take(time.Minute))
-		err := cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(red), got)
+		err := cc.Cluster(c.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(red), got)
 		require.True(t, apierrors.IsNotFound(err))
 	})
 }
@@ -197,7 +197,7 @@ func TestHazardRefusalGoesUnheard(t *testing.T) {
 		require.False(t, e.Synced)
 		require.True(t, apierrors.IsForbidden(e.Err))
 		require.Equal(t, "Forbidden", e.Reason)
-		err := cc.Serving(c.Key(), &corev1.ConfigMap{})
+		err := cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{})
 		require.True(t, apierrors.IsForbidden(err))
 		require.Equal(t, "Forbidden", clustercache.ReasonOf(err))
 		require.False(t, clustercache.IsWaiting(err))
@@ -205,7 +205,7 @@ func TestHazardRefusalGoesUnheard(t *testing.T) {
 		heal()
 		require.Equal(t, one, calls.take(time.Minute))
 		require.True(t, watches.last("ConfigMap").Synced)
-		require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
+		require.NoError(t, cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}))
 	})
 }
 
@@ -223,7 +223,7 @@ func TestHazardStalenessGoesUnheard(t *testing.T) {
 		require.Empty(t, calls.take(time.Minute))
 		require.True(t, watches.last("ConfigMap").Synced)
 		require.Error(t, watches.last("ConfigMap").Err, "it is interrupted")
-		require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
+		require.NoError(t, cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}))
 
 		require.Equal(t, one, calls.take(time.Until(began.Add(cc.Options().StaleAfter+time.Second))))
 		require.False(t, watches.last("ConfigMap").Synced)
@@ -247,7 +247,7 @@ func TestHazardStalenessOfAnInformerThatWasInterruptedBefore(t *testing.T) {
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
 	) {
 		calls := ownersOf(t, cc)
-		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		w.Release()
@@ -256,10 +256,10 @@ func TestHazardStalenessOfAnInformerThatWasInterruptedBefore(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		fleettest.Declare(t, cc, fleettest.Owner("one"), fleettest.Target("a", "ConfigMap"))
 		calls.take(time.Second)
-		require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
+		require.NoError(t, cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}))
 
 		require.Equal(t, one, calls.take(time.Until(began.Add(cc.Options().StaleAfter+time.Second))))
-		require.ErrorIs(t, cc.Serving(c.Key(), &corev1.ConfigMap{}), clustercache.ErrStale)
+		require.ErrorIs(t, cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}), clustercache.ErrStale)
 	})
 }
 
@@ -282,7 +282,7 @@ func TestOwnersHearOfTheOwnershipOfTheirClusters(t *testing.T) {
 		require.Equal(t, one, calls.take(time.Second))
 		s.Lose(c.Key())
 		require.Equal(t, one, calls.take(time.Second))
-		require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
+		require.NoError(t, cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}))
 		require.Empty(t, calls.take(time.Hour))
 	})
 }
@@ -324,7 +324,7 @@ func TestHazardKindThatIsRefusedAndRemovedGoesUnheard(t *testing.T) {
 		require.Equal(t, one, calls.take(20*time.Minute))
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gadgets)
-		require.Equal(t, "NotServed", clustercache.ReasonOf(cc.Reader(c.Key()).List(t.Context(), list)))
+		require.Equal(t, "NotServed", clustercache.ReasonOf(cc.Cluster(c.Key()).Reader().List(t.Context(), list)))
 		require.Empty(t, calls.take(time.Hour))
 	})
 }
@@ -337,12 +337,12 @@ func TestHazardReasonOfAClusterGoesUnheard(t *testing.T) {
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		calls := ownersOf(t, cc)
 		reason := func() string {
-			return clustercache.ReasonOf(cc.Serving(fleettest.Key("a"), &corev1.ConfigMap{}))
+			return clustercache.ReasonOf(cc.Cluster(fleettest.Key("a")).Serving(&corev1.ConfigMap{}))
 		}
 		fleettest.Declare(t, cc, fleettest.Owner("one"), fleettest.Target("a", "ConfigMap"))
 		require.Equal(t, one, calls.take(time.Minute))
 		require.Equal(t, "NoAccess", reason())
-		require.True(t, clustercache.IsWaiting(cc.Serving(fleettest.Key("a"))))
+		require.True(t, clustercache.IsWaiting(cc.Cluster(fleettest.Key("a")).Serving()))
 
 		d.Answer(fleettest.Key("a"), func() (resolver.Access, error) {
 			return resolver.Access{}, &resolver.KubeconfigError{}
@@ -364,7 +364,7 @@ func TestHazardReasonOfAClusterGoesUnheard(t *testing.T) {
 
 		api.Heal()
 		require.Equal(t, one, calls.take(10*time.Minute))
-		require.NoError(t, cc.Serving(fleettest.Key("a"), &corev1.ConfigMap{}))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Serving(&corev1.ConfigMap{}))
 		api.Die()
 		require.Equal(t, one, calls.take(10*time.Minute))
 		require.Equal(t, "Unreachable", reason())
@@ -437,7 +437,7 @@ func TestEndedWatchSaysSo(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
 	) {
-		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		synctest.Wait()
@@ -455,16 +455,16 @@ func TestServingNamesWhatIsMissing(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
 	) {
-		require.ErrorIs(t, cc.Serving(fleettest.Key("other")), clustercache.ErrUnknownCluster)
-		require.NoError(t, cc.Serving(c.Key()))
-		err := cc.Serving(c.Key(), &corev1.ConfigMap{}, &corev1.Secret{})
+		require.ErrorIs(t, cc.Cluster(fleettest.Key("other")).Serving(), clustercache.ErrUnknownCluster)
+		require.NoError(t, cc.Cluster(c.Key()).Serving())
+		err := cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}, &corev1.Secret{})
 		require.ErrorIs(t, err, clustercache.ErrNotWatched)
 		require.Equal(t, "NotWatched", clustercache.ReasonOf(err))
 		require.ErrorContains(t, err, "v1 Secret in cluster fleet/a")
 		c.Disconnect()
 		time.Sleep(time.Minute)
-		require.ErrorIs(t, cc.Serving(c.Key()), clustercache.ErrNotConnected)
-		require.True(t, clustercache.IsWaiting(cc.Serving(c.Key())))
+		require.ErrorIs(t, cc.Cluster(c.Key()).Serving(), clustercache.ErrNotConnected)
+		require.True(t, clustercache.IsWaiting(cc.Cluster(c.Key()).Serving()))
 	})
 }
 
@@ -483,16 +483,16 @@ func TestHazardKindThatIsWatchedInPartServes(t *testing.T) {
 				fleettest.Declare(t, cc, owner, fleettest.Target("a", "ConfigMap", part))
 				require.NoError(t, cc.WaitForSync(t.Context(), owner))
 				list := &corev1.ConfigMapList{}
-				require.ErrorIs(t, cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly),
+				require.ErrorIs(t, cc.Cluster(c.Key()).Reader().List(t.Context(), list, clustercache.CacheOnly),
 					clustercache.ErrNotWatched)
-				err := cc.Serving(c.Key(), &corev1.ConfigMap{})
+				err := cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{})
 				require.ErrorIs(t, err, clustercache.ErrNotWatched)
 				require.Equal(t, "NotWatched", clustercache.ReasonOf(err))
 				fleettest.Declare(t, cc, owner, fleettest.Target("a", "ConfigMap", part),
 					fleettest.Target("a", "ConfigMap"), fleettest.Target("a", "Node", client.InNamespace("any")))
 				require.NoError(t, cc.WaitForSync(t.Context(), owner))
-				require.NoError(t, cc.Serving(c.Key(), &corev1.ConfigMap{}))
-				require.NoError(t, cc.Serving(c.Key(), &corev1.Node{}), "a kind without namespaces")
+				require.NoError(t, cc.Cluster(c.Key()).Serving(&corev1.ConfigMap{}))
+				require.NoError(t, cc.Cluster(c.Key()).Serving(&corev1.Node{}), "a kind without namespaces")
 			})
 		})
 	}

@@ -66,7 +66,7 @@ func TestHazardEndOfAnotherWatchGoesUnheard(t *testing.T) {
 	ends := map[string]theWide{
 		"released": func(t *testing.T, cc *clustercache.ClusterCache, all clustercache.Target) func() {
 			t.Helper()
-			w, err := cc.Watch(t.Context(), all.Cluster, all.Kind)
+			w, err := cc.Cluster(all.Cluster).Watch(t.Context(), all.Kind)
 			require.NoError(t, err)
 			return w.Release
 		},
@@ -178,8 +178,8 @@ func read(t *testing.T, cc *clustercache.ClusterCache, target clustercache.Targe
 	objects.SetGroupVersionKind(gvk)
 	metadata.SetGroupVersionKind(gvk)
 	opts := append([]client.ListOption{mode}, target.Options...)
-	err := cc.Reader(target.Cluster).List(t.Context(), objects, opts...)
-	other := cc.Reader(target.Cluster).List(t.Context(), metadata, opts...)
+	err := cc.Cluster(target.Cluster).Reader().List(t.Context(), objects, opts...)
+	other := cc.Cluster(target.Cluster).Reader().List(t.Context(), metadata, opts...)
 	require.Equal(t, err == nil, other == nil)
 	if err == nil {
 		require.Len(t, metadata.Items, len(objects.Items))

@@ -99,7 +99,7 @@ func TestRealLabelsOfClusterObjectsDecideWhatIsWatched(t *testing.T) {
 	made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "made"}}
 	require.NoError(t, remote.Client().Create(ctx, made))
 	until("an object is made", func([]clustercache.Use) bool {
-		return cc.Reader(east).Get(ctx, client.ObjectKeyFromObject(made), &corev1.ConfigMap{},
+		return cc.Cluster(east).Reader().Get(ctx, client.ObjectKeyFromObject(made), &corev1.ConfigMap{},
 			clustercache.CacheOnly) == nil
 	})
 

@@ -292,7 +292,7 @@ func TestHazardSelectionWhileAClusterIsResolved(t *testing.T) {
 		l.set("a", "prod")
 		require.True(t, fleettest.Declare(t, l.cc, fleettest.Owner("one"), in("prod", "ConfigMap")).Synced,
 			"without Discover, no cluster is known before it is engaged")
-		require.NoError(t, l.cc.Engage(fleettest.Key("a")))
+		require.NoError(t, l.cc.Cluster(fleettest.Key("a")).Engage())
 		calls.take(time.Second)
 		require.False(t, fleettest.Declare(t, l.cc, fleettest.Owner("one"), in("prod", "ConfigMap")).Synced)
 		close(gate)
@@ -300,7 +300,7 @@ func TestHazardSelectionWhileAClusterIsResolved(t *testing.T) {
 		require.True(t, fleettest.Declare(t, l.cc, fleettest.Owner("one"), in("prod", "ConfigMap")).Synced)
 		require.Equal(t, []string{"a/ConfigMap"}, l.declared("one", 0))
 
-		l.cc.Disengage(fleettest.Key("a"))
+		l.cc.Cluster(fleettest.Key("a")).Disengage()
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"a"}, l.clusters(), "an owner needs it")
 		l.set("a", "dev")

@@ -58,7 +58,7 @@ func openDoors(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Clus
 	d := &syncedDoors{t: t, f: f, c: c, cc: f.ClusterCache()}
 	d.events = watchesOf(t, d.cc)
 	var err error
-	d.w, err = d.cc.Watch(t.Context(), c.Key(), clustercache.Kind(gadgets))
+	d.w, err = d.cc.Cluster(c.Key()).Watch(t.Context(), clustercache.Kind(gadgets))
 	require.NoError(t, err)
 	d.declare()
 
@@ -91,7 +91,7 @@ func (d *syncedDoors) answered() (why error, cached bool) {
 	origin := &clustercache.Origin{}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(gadgets)
-	r := d.cc.Reader(d.c.Key())
+	r := d.cc.Cluster(d.c.Key()).Reader()
 	listed := r.List(d.t.Context(), list, clustercache.CacheOnly)
 	got := r.Get(d.t.Context(), client.ObjectKey{Namespace: "default", Name: "x"}, gadget("", ""),
 		clustercache.CacheOnly)
@@ -113,7 +113,7 @@ func (d *syncedDoors) say() map[string]bool {
 		"Declared":             declared[0].Synced,
 		"Declaration.Synced":   d.declare().Synced,
 		"WatchEvent.Synced":    d.events.last("Gadget").Synced,
-		"Serving":              d.cc.Serving(d.c.Key(), clustercache.Kind(gadgets)) == nil,
+		"Serving":              d.cc.Cluster(d.c.Key()).Serving(clustercache.Kind(gadgets)) == nil,
 		"multicluster":         d.multi.HasSynced(),
 		"Watch.WaitForSync":    d.waits(d.w.WaitForSync),
 		"WaitForSync of owner": d.waits(d.waitForOwner),
@@ -121,11 +121,11 @@ func (d *syncedDoors) say() map[string]bool {
 	for _, u := range d.cc.Usage().Uses {
 		out["Usage"] = u.Synced
 	}
-	if all, err := d.cc.WatchStatuses(d.c.Key()); err == nil {
+	if all, err := d.cc.Cluster(d.c.Key()).WatchStatuses(); err == nil {
 		require.Len(d.t, all, 1)
 		out["WatchStatuses"] = all[0].Informer.Synced
 	}
-	if s, err := d.cc.Status(d.c.Key()); err == nil {
+	if s, err := d.cc.Cluster(d.c.Key()).Status(); err == nil {
 		out["Status.Synced"] = s.Synced == 1
 	}
 
@@ -372,7 +372,7 @@ func TestWaitForSyncWaitsUntilReadsAreAnswered(t *testing.T) {
 				c.Store(gadgetDefinition(), gadget("x", "red"))
 				d := &syncedDoors{t: t, f: f, c: c, cc: f.ClusterCache()}
 				var err error
-				d.w, err = d.cc.Watch(t.Context(), c.Key(), clustercache.Kind(gadgets))
+				d.w, err = d.cc.Cluster(c.Key()).Watch(t.Context(), clustercache.Kind(gadgets))
 				require.NoError(t, err)
 				d.declare()
 				require.NoError(t, d.w.WaitForSync(t.Context()))
@@ -414,7 +414,7 @@ func TestWaitForSyncReturnsARefusalAtOnce(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
 	) {
-		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		heal := c.Fail(clustercachetest.Status(http.StatusForbidden), configMaps)
@@ -498,7 +498,7 @@ func TestHazardDebtOfAWatchIsPaidUnheard(t *testing.T) {
 		"of reads": func(t *testing.T, cc *clustercache.ClusterCache) func() {
 			t.Helper()
 			all := &corev1.ConfigMapList{}
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), all, clustercache.AutoWatch))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), all, clustercache.AutoWatch))
 			time.Sleep(10*time.Minute - 5*time.Second) // IdleTimeout
 			return func() { time.Sleep(10 * time.Second) }
 		},
@@ -556,7 +556,7 @@ func TestAnotherClusterThatAnswersForAWhileIsTold(t *testing.T) {
 		state := fleettest.Status(t, cc)
 		require.NotEqual(t, clustercache.PhaseDisconnected, state.Phase)
 		require.False(t, w.HasSynced())
-		require.ErrorContains(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
+		require.ErrorContains(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},
 			clustercache.CacheOnly), "another cluster answers")
 		require.False(t, events.last("ConfigMap").Synced)
 		require.Equal(t, one, owners.take(0))

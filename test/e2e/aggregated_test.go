@@ -70,7 +70,7 @@ func TestRealAPIServiceIsDeletedAndMadeAgain(t *testing.T) {
 	require.NoError(t, c.Client().Create(t.Context(), apiService()))
 
 	s := watching(t, one(c.Config()), nil)
-	w, err := s.Watch(t.Context(), cluster, clustercache.Kind(gaugeV1))
+	w, err := s.Cluster(cluster).Watch(t.Context(), clustercache.Kind(gaugeV1))
 	require.NoError(t, err)
 	events := &tools{present: map[string]bool{}}
 	_, err = w.AddEventHandler(events)

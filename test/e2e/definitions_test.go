@@ -50,7 +50,7 @@ func definitions(t *testing.T, c *testenv.Cluster) {
 		require.NoError(t, c.Client().Create(t.Context(), u))
 	}
 	s := watching(t, one(c.Config()), nil)
-	w, err := s.Watch(t.Context(), cluster, clustercache.Kind(toolV1))
+	w, err := s.Cluster(cluster).Watch(t.Context(), clustercache.Kind(toolV1))
 	require.NoError(t, err)
 	events := &tools{present: map[string]bool{}}
 	_, err = w.AddEventHandler(events)
@@ -69,7 +69,7 @@ func definitions(t *testing.T, c *testenv.Cluster) {
 	require.Eventually(t, func() bool {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(toolV1)
-		return s.Reader(cluster).List(t.Context(), list) != nil
+		return s.Cluster(cluster).Reader().List(t.Context(), list) != nil
 	}, patience, 50*time.Millisecond, "what is not served is not answered for")
 	<-time.After(3 * time.Second) // time for several attempts of the informer
 	require.Empty(t, events.deletes())

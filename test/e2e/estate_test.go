@@ -84,7 +84,7 @@ func follow(t *testing.T, s *subject, key client.ObjectKey, r remote) *estate {
 	for _, one := range selections() {
 		f := &follower{selection: one, known: state{}, deleted: map[string]int{}}
 		var err error
-		f.watch, err = s.Watch(t.Context(), key, clustercache.Kind(one.gvk()), one.options(t)...)
+		f.watch, err = s.Cluster(key).Watch(t.Context(), clustercache.Kind(one.gvk()), one.options(t)...)
 		require.NoError(t, err)
 		_, err = f.watch.AddEventHandler(f)
 		require.NoError(t, err)
@@ -106,7 +106,7 @@ func (e *estate) difference(f *follower) string {
 		return "quorum list: " + err.Error()
 	}
 	list := f.list()
-	err = e.s.Reader(e.key).List(e.s.t.Context(), list, append(f.options(e.s.t), clustercache.CacheOnly)...)
+	err = e.s.Cluster(e.key).Reader().List(e.s.t.Context(), list, append(f.options(e.s.t), clustercache.CacheOnly)...)
 	if err != nil {
 		return "cache: " + err.Error()
 	}

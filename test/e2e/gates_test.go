@@ -46,7 +46,7 @@ func flippedGates(t *testing.T, c *testenv.Cluster) {
 // fresh requires that a kind that has not been watched before syncs.
 func fresh(t *testing.T, s *subject) {
 	t.Helper()
-	w, err := s.Watch(t.Context(), cluster, &corev1.Secret{}, client.InNamespace(namespace))
+	w, err := s.Cluster(cluster).Watch(t.Context(), &corev1.Secret{}, client.InNamespace(namespace))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), healed)
 	defer cancel()

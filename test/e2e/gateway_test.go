@@ -51,7 +51,7 @@ func htmlAnswers(t *testing.T, c *testenv.Cluster) {
 	g.EndStreams()
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 		list := &corev1.ConfigMapList{}
-		if err := s.Reader(cluster).List(t.Context(), list, client.InNamespace(namespace)); err == nil {
+		if err := s.Cluster(cluster).Reader().List(t.Context(), list, client.InNamespace(namespace)); err == nil {
 			require.Empty(t, differ(before, stateOf(list.Items)), "an answer without an error is the server's state")
 		}
 		<-time.After(50 * time.Millisecond)
@@ -102,9 +102,9 @@ func newSwitched(t *testing.T, a, b *testenv.Cluster) *switched {
 	s.subject = watching(t, one(s.gateway.Config()), nil)
 	s.equals(cluster, s.a, patience)
 	var err error
-	s.first, err = s.Status(cluster)
+	s.first, err = s.Cluster(cluster).Status()
 	require.NoError(t, err)
-	s.writes, err = s.Client(cluster)
+	s.writes, err = s.Cluster(cluster).Client()
 	require.NoError(t, err)
 	return s
 }
@@ -114,7 +114,7 @@ func newSwitched(t *testing.T, a, b *testenv.Cluster) *switched {
 // connected to the first cluster.
 func (s *switched) use() (writtenBlindly bool) {
 	list := &corev1.ConfigMapList{}
-	if err := s.Reader(cluster).List(s.t.Context(), list, client.InNamespace(namespace)); err == nil {
+	if err := s.Cluster(cluster).Reader().List(s.t.Context(), list, client.InNamespace(namespace)); err == nil {
 		names := stateOf(list.Items)
 		_, ofA := names["changed"]
 		_, ofB := names["only-b"]
@@ -128,7 +128,7 @@ func (s *switched) use() (writtenBlindly bool) {
 
 // moved reports whether the cache has detected that another cluster responds.
 func (s *switched) moved() bool {
-	status, err := s.Status(cluster)
+	status, err := s.Cluster(cluster).Status()
 	return err == nil && status.Epoch != s.first.Epoch
 }
 
@@ -136,12 +136,13 @@ func (s *switched) moved() bool {
 func (s *switched) settled() {
 	s.ready(cluster)
 	s.equals(cluster, s.b, patience)
-	after, err := s.Status(cluster)
+	after, err := s.Cluster(cluster).Status()
 	require.NoError(s.t, err)
 	require.NotEqual(s.t, s.first.UID, after.UID)
 	require.Positive(s.t, s.deletes(cluster)["changed"], "what only the first one held is told as deleted")
 	var origin clustercache.Origin
-	require.NoError(s.t, s.Reader(cluster).Get(s.t.Context(), client.ObjectKey{Namespace: namespace, Name: "only-b"},
+	require.NoError(s.t, s.Cluster(cluster).Reader().Get(s.t.Context(),
+		client.ObjectKey{Namespace: namespace, Name: "only-b"},
 		&corev1.ConfigMap{}, &origin))
 	require.Equal(s.t, after.Epoch, origin.Epoch)
 }

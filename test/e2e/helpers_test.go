@@ -181,7 +181,7 @@ func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change fu
 		}
 	})
 	for key := range configs {
-		w, err := s.Watch(t.Context(), key, &corev1.ConfigMap{}, client.InNamespace(namespace))
+		w, err := s.Cluster(key).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(namespace))
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}
@@ -225,7 +225,7 @@ func (s *subject) told(key client.ObjectKey) (state, map[string]int, []string) {
 // cached returns the cache's contents for a cluster.
 func (s *subject) cached(key client.ObjectKey) (state, error) {
 	list := &corev1.ConfigMapList{}
-	if err := s.Reader(key).List(context.Background(), list, client.InNamespace(namespace),
+	if err := s.Cluster(key).Reader().List(context.Background(), list, client.InNamespace(namespace),
 		clustercache.CacheOnly); err != nil {
 		return nil, err
 	}
@@ -280,7 +280,7 @@ func (s *subject) equals(key client.ObjectKey, o oracle, within time.Duration) t
 			break
 		}
 		if time.Since(began) > within {
-			status, _ := s.Status(key)
+			status, _ := s.Cluster(key).Status()
 			require.FailNow(s.t, "still different", "after %s: %s; status %+v", within, last, status)
 		}
 		<-look.C
@@ -294,7 +294,7 @@ func (s *subject) equals(key client.ObjectKey, o oracle, within time.Duration) t
 func (s *subject) ready(key client.ObjectKey) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
-		status, err := s.Status(key)
+		status, err := s.Cluster(key).Status()
 		return err == nil && status.Connected
 	}, patience, 10*time.Millisecond, "connected again")
 }

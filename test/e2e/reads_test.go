@@ -65,7 +65,7 @@ func (a *audience) list(ctx context.Context, f *follower) {
 	if a.random.IntN(3) == 0 {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(f.list().GroupVersionKind())
-		if a.s.Reader(a.key).List(ctx, list, options...) != nil {
+		if a.s.Cluster(a.key).Reader().List(ctx, list, options...) != nil {
 			return
 		}
 		for i := range list.Items {
@@ -73,7 +73,7 @@ func (a *audience) list(ctx context.Context, f *follower) {
 		}
 	} else {
 		list := f.list()
-		if a.s.Reader(a.key).List(ctx, list, options...) != nil {
+		if a.s.Cluster(a.key).Reader().List(ctx, list, options...) != nil {
 			return
 		}
 		for i := range list.Items {

@@ -175,7 +175,7 @@ func (p *plane) read(ctx context.Context, s *subject, wrong *atomic.Pointer[stri
 	for ctx.Err() == nil {
 		list := &corev1.ConfigMapList{}
 		var origin clustercache.Origin
-		err := s.Reader(p.key).List(ctx, list, client.InNamespace(namespace), clustercache.CacheOnly,
+		err := s.Cluster(p.key).Reader().List(ctx, list, client.InNamespace(namespace), clustercache.CacheOnly,
 			clustercache.MaxStaleness(time.Hour), &origin)
 		if err == nil {
 			p.reads.Add(1)

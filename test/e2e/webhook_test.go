@@ -95,13 +95,13 @@ func failingConversion(t *testing.T, c *testenv.Cluster) {
 	require.NoError(t, c.Client().Create(t.Context(), object))
 
 	s := watching(t, one(c.Config()), nil)
-	w, err := s.Watch(t.Context(), cluster, clustercache.Kind(v1))
+	w, err := s.Cluster(cluster).Watch(t.Context(), clustercache.Kind(v1))
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	cached := func() string {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(v1)
-		_ = s.Reader(cluster).Get(t.Context(), client.ObjectKeyFromObject(object), u, clustercache.CacheOnly)
+		_ = s.Cluster(cluster).Reader().Get(t.Context(), client.ObjectKeyFromObject(object), u, clustercache.CacheOnly)
 		return u.GetResourceVersion()
 	}
 	require.Equal(t, object.GetResourceVersion(), cached())

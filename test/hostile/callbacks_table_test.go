@@ -264,14 +264,14 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 
 				h.calm()
 				api.Heal()
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				time.Sleep(20 * time.Minute)
 				require.True(t, fleettest.Status(t, cc).Connected)
 				q.Take()
 				api.Put("three", "3", nil)
 				time.Sleep(time.Minute)
 				require.True(t, w.HasSynced())
-				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
 					fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
 				if place != "ObjectSelection.Clusters" { // ObjectSelection.Clusters selected nothing while it panicked
 					require.Contains(t, q.Names(), "three")
@@ -370,7 +370,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 
 				h.calm()
 				api.Heal()
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				q := &fleettest.Queue[controller.Request]{}
 				w := use(t, cc, h, q)
 				time.Sleep(20 * time.Minute)
@@ -379,7 +379,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 				q.Take()
 				api.Put("three", "3", nil)
 				time.Sleep(time.Minute)
-				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
 					fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
 				require.Contains(t, q.Names(), "three")
 			})

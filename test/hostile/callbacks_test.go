@@ -231,7 +231,7 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 				go func() { done <- cc.Start(ctx) }()
 				synctest.Wait()
 				used(cc)
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				time.Sleep(20 * time.Second)
 				began := time.Now()
 				cancel()

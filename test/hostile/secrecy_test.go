@@ -124,18 +124,19 @@ func (s *stage) use(t *testing.T, cc *clustercache.ClusterCache, name string) {
 	object := client.ObjectKey{Namespace: "default", Name: "one"}
 	for mode := clustercache.PreferCache; mode <= clustercache.AutoWatch; mode++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		s.out.err(where+"get", cc.Reader(k).Get(ctx, object, &corev1.ConfigMap{}, mode))
-		s.out.err(where+"get partial", cc.Reader(k).Get(ctx, object, clustercache.Kind(fleettest.ConfigMap), mode))
-		s.out.err(where+"list", cc.Reader(k).List(ctx, fleettest.ListOf(fleettest.ConfigMap), mode))
+		s.out.err(where+"get", cc.Cluster(k).Reader().Get(ctx, object, &corev1.ConfigMap{}, mode))
+		s.out.err(where+"get partial", cc.Cluster(k).Reader().Get(ctx, object, clustercache.Kind(fleettest.ConfigMap),
+			mode))
+		s.out.err(where+"list", cc.Cluster(k).Reader().List(ctx, fleettest.ListOf(fleettest.ConfigMap), mode))
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	w, err := cc.Watch(ctx, k, &corev1.ConfigMap{})
+	w, err := cc.Cluster(k).Watch(ctx, &corev1.ConfigMap{})
 	require.NoError(t, err)
 	s.out.err(where+"sync", w.WaitForSync(ctx))
 	s.out.err(where+"watch status", w.Status().LastError)
-	if c, err := cc.Client(k); err == nil {
+	if c, err := cc.Cluster(k).Client(); err == nil {
 		o := &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one"),
 			Data: map[string]string{"x": s.secrets.plant("what is written to " + name)}}
 		s.out.err(where+"create", c.Create(ctx, o))
@@ -149,14 +150,14 @@ func (s *stage) use(t *testing.T, cc *clustercache.ClusterCache, name string) {
 	} else {
 		s.out.err(where+"client", err)
 	}
-	if m, err := cc.RESTMapper(k); err == nil {
+	if m, err := cc.Cluster(k).RESTMapper(); err == nil {
 		_, err = m.RESTMapping(fleettest.ConfigMap.GroupKind(), "v1")
 		s.out.err(where+"mapping", err)
 		_, err = m.ResourcesFor(fleettest.ConfigMap.GroupVersion().WithResource("configmaps"))
 		s.out.err(where+"resources", err)
 	}
 	out := fmt.Sprintf("%+v\n%#v\n", w.Status(), w.Status())
-	_, err = cc.RESTConfig(k)
+	_, err = cc.Cluster(k).RESTConfig()
 	s.out.err(where+"config", err)
 	s.note(out)
 }

@@ -178,7 +178,7 @@ var ofAccess = map[string]mistake{
 			err := discovering(func(_ *beginner, s *corev1.Secret, _ *resolver.HubOptions) { s.Labels = nil })(b)
 			require.NoError(b, err)
 			b.options.Discover = false
-			return b.started().Engage(key)
+			return b.started().Cluster(key).Engage()
 		},
 	},
 }

@@ -62,7 +62,7 @@ func ignore[T any](T) {}
 
 func (b *beginner) sync(obj client.Object) {
 	b.Helper()
-	w, err := b.cc.Watch(b.Context(), key, obj)
+	w, err := b.cc.Cluster(key).Watch(b.Context(), obj)
 	require.NoError(b, err)
 	require.NoError(b, w.WaitForSync(b.Context()))
 }
@@ -105,7 +105,7 @@ func explained(b *beginner, book *fleettest.Logbook, m mistake) {
 // alone makes the cache that runs give up the cluster, so that what happens to
 // it is logged once.
 func (b *beginner) alone() {
-	b.cc.Disengage(key)
+	b.cc.Cluster(key).Disengage()
 	synctest.Wait()
 }
 
@@ -124,7 +124,7 @@ func withBeginner(t *testing.T, book *fleettest.Logbook, test func(b *beginner))
 		o := fleettest.Silent(f.Resolver())
 		o.Logger = book.Logger()
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(c.Key()))
+		require.NoError(t, cc.Cluster(c.Key()).Engage())
 		synctest.Wait()
 		test(&beginner{
 			T:       t,
@@ -148,7 +148,7 @@ func TestClusterHasOneNameInTheLog(t *testing.T) {
 	book := &fleettest.Logbook{}
 	withBeginner(t, book, func(b *beginner) {
 		weak := b.fleet.Add("weak")
-		require.NoError(b, b.cc.Engage(weak.Key()))
+		require.NoError(b, b.cc.Cluster(weak.Key()).Engage())
 		clusters := multicluster.New(b.cc, multicluster.Options{})
 		provider := multicluster.NewProvider[string, deaf](clusters, multicluster.ProviderOptions{})
 		ctx, cancel := context.WithCancel(b.Context())
@@ -156,7 +156,7 @@ func TestClusterHasOneNameInTheLog(t *testing.T) {
 		go func() { done <- provider.Start(ctx, deaf{}) }()
 		time.Sleep(patience)
 		weak.Fail(clustercachetest.Status(403), clustercachetest.Resource("configmaps"))
-		_, err := b.cc.Watch(b.Context(), weak.Key(), &corev1.ConfigMap{})
+		_, err := b.cc.Cluster(weak.Key()).Watch(b.Context(), &corev1.ConfigMap{})
 		require.NoError(b, err)
 		time.Sleep(patience)
 		cancel()
@@ -171,10 +171,10 @@ func TestClusterHasOneNameInTheLog(t *testing.T) {
 func TestReleaseIsNoInterruption(t *testing.T) {
 	book := &fleettest.Logbook{}
 	withBeginner(t, book, func(b *beginner) {
-		w, err := b.cc.Watch(b.Context(), key, &corev1.ConfigMap{})
+		w, err := b.cc.Cluster(key).Watch(b.Context(), &corev1.ConfigMap{})
 		require.NoError(b, err)
 		require.NoError(b, w.WaitForSync(b.Context()))
-		b.cc.Disengage(key)
+		b.cc.Cluster(key).Disengage()
 		w.ReleaseCluster()
 		time.Sleep(10 * time.Minute)
 		require.Zero(b, book.Count("interrupted"), book.Lines)
@@ -186,7 +186,8 @@ func TestReadOfWhatCannotBeWatchedIsNoMistake(t *testing.T) {
 	book := &fleettest.Logbook{}
 	withBeginner(t, book, func(b *beginner) {
 		for range 2 {
-			_ = b.cc.Reader(key).Get(b.Context(), fleettest.Key("x"), kindOf("Binding"), clustercache.AutoWatch)
+			_ = b.cc.Cluster(key).Reader().Get(b.Context(), fleettest.Key("x"), kindOf("Binding"),
+				clustercache.AutoWatch)
 			time.Sleep(patience)
 		}
 		require.Zero(b, book.Count("Kind is not watched"), book.Lines)
@@ -200,7 +201,7 @@ func TestRefusalIsAnErrorOnceForEachChange(t *testing.T) {
 	withBeginner(t, book, func(b *beginner) {
 		for i := range 2 {
 			heal := b.cluster.Fail(clustercachetest.Status(403), clustercachetest.Resource("configmaps"))
-			w, err := b.cc.Watch(b.Context(), key, &corev1.ConfigMap{})
+			w, err := b.cc.Cluster(key).Watch(b.Context(), &corev1.ConfigMap{})
 			require.NoError(b, err)
 			time.Sleep(10 * time.Minute)
 			require.Equal(b, i+1, book.Count(`"msg"="Informer refused" "error"=`), book.Lines)

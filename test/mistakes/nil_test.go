@@ -280,7 +280,7 @@ func TestMethodThatGetsNothingDoesNotCrash(t *testing.T) {
 		cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 		require.NoError(t, err)
 		fleettest.Run(t, cc)
-		watch, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Pod{})
+		watch, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Pod{})
 		require.NoError(t, err)
 		handler, err := watch.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) {}))
 		require.NoError(t, err)
@@ -291,13 +291,13 @@ func TestMethodThatGetsNothingDoesNotCrash(t *testing.T) {
 		recorder, err := remote.NewRecorder(cc, remote.RecorderOptions{Controller: "test.io/mistakes"})
 		require.NoError(t, err)
 		clusters := multicluster.New(cc, multicluster.Options{})
-		access, err := cc.Client(fleettest.Key("a"))
+		access, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
 
 		return map[string]any{
 			"ClusterCache":    cc,
 			"Client":          access,
-			"Reader":          cc.Reader(fleettest.Key("a")),
+			"Reader":          cc.Cluster(fleettest.Key("a")).Reader(),
 			"Watch":           watch,
 			"Registration":    handler,
 			"Subscription":    objects,

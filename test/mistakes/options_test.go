@@ -147,25 +147,25 @@ var ofLifecycle = map[string]mistake{
 	"cache that is never started": {says("until its Start is called"), func(b *beginner) error {
 		cc, err := clustercache.New(b.options)
 		require.NoError(b, err)
-		return cc.Engage(key)
+		return cc.Cluster(key).Engage()
 	}},
 	"read before start": {says("fleet/a", "cluster cache not started"), func(b *beginner) error {
 		cc, err := clustercache.New(b.options)
 		require.NoError(b, err)
-		return cc.Reader(key).Get(b.Context(), client.ObjectKey{Name: "x"}, &corev1.Node{})
+		return cc.Cluster(key).Reader().Get(b.Context(), client.ObjectKey{Name: "x"}, &corev1.Node{})
 	}},
 	"write before start": {says("fleet/a", "cluster cache not started"), func(b *beginner) error {
 		cc, err := clustercache.New(b.options)
 		require.NoError(b, err)
-		require.NoError(b, cc.Engage(key))
-		c, err := cc.Client(key)
+		require.NoError(b, cc.Cluster(key).Engage())
+		c, err := cc.Cluster(key).Client()
 		require.NoError(b, err)
 		return c.Create(b.Context(), fleettest.ColoredConfigMap("x", "red"))
 	}},
 	"wait before start": {says("until its Start is called"), func(b *beginner) error {
 		cc, err := clustercache.New(b.options)
 		require.NoError(b, err)
-		w, err := cc.Watch(b.Context(), key, &corev1.Pod{})
+		w, err := cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 		require.NoError(b, err)
 		ctx, cancel := context.WithCancel(b.Context())
 		b.Cleanup(cancel)
@@ -179,7 +179,7 @@ var ofLifecycle = map[string]mistake{
 		cc, err := clustercache.New(b.options)
 		require.NoError(b, err)
 		require.NoError(b, cc.Start(ctx))
-		_, err = cc.Watch(b.Context(), key, &corev1.Pod{})
+		_, err = cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 		return err
 	}},
 	"two caches of one name": {says("set Options.Name"), func(b *beginner) error {
@@ -197,14 +197,14 @@ var ofLifecycle = map[string]mistake{
 		says("phase", "fleet/a", "resolver returned no access and no error"),
 		func(b *beginner) error {
 			b.options.Resolver = resolver.Func(noAccess)
-			return b.started().Engage(key)
+			return b.started().Cluster(key).Engage()
 		},
 	},
 	"read with a client that is too early": {says("fleet/a", "connecting"), func(b *beginner) error {
 		cc := b.started()
 		b.cluster.Hang()
-		require.NoError(b, cc.Engage(key))
+		require.NoError(b, cc.Cluster(key).Engage())
 		synctest.Wait()
-		return cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{})
+		return cc.Cluster(key).Reader().List(b.Context(), &corev1.ConfigMapList{})
 	}},
 }

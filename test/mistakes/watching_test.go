@@ -27,7 +27,7 @@ import (
 // watching watches a kind in the cluster, and waits for it.
 func watching(obj client.Object, opts ...client.ListOption) func(b *beginner) error {
 	return func(b *beginner) error {
-		w, err := b.cc.Watch(b.Context(), key, obj, opts...)
+		w, err := b.cc.Cluster(key).Watch(b.Context(), obj, opts...)
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func watching(obj client.Object, opts ...client.ListOption) func(b *beginner) er
 // waiting waits for Pods of a cluster, as long as a beginner does.
 func waiting(cluster client.ObjectKey) func(b *beginner) error {
 	return func(b *beginner) error {
-		w, err := b.cc.Watch(b.Context(), cluster, &corev1.Pod{})
+		w, err := b.cc.Cluster(cluster).Watch(b.Context(), &corev1.Pod{})
 		require.NoError(b, err)
 		ctx, cancel := context.WithTimeout(b.Context(), patience)
 		defer cancel()
@@ -67,7 +67,7 @@ var ofWatching = map[string]mistake{
 		b.options.Scheme = runtime.NewScheme()
 		cc, err := clustercache.New(b.options)
 		require.NoError(b, err)
-		_, err = cc.Watch(b.Context(), key, &corev1.Pod{})
+		_, err = cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 		return err
 	}},
 	"watch of nil":           {says("fleet/a", "obj is nil"), watching(nil)},
@@ -82,12 +82,12 @@ var ofWatching = map[string]mistake{
 	"resource instead of a kind": {
 		says("Kind is not watched yet", "fleet/a", "v1 pods", "no matches for kind"),
 		func(b *beginner) error {
-			_, err := b.cc.Watch(b.Context(), key, kindOf("pods"))
+			_, err := b.cc.Cluster(key).Watch(b.Context(), kindOf("pods"))
 			return err
 		},
 	},
 	"kind that cannot be watched": {says("fleet/a", "v1 Binding", "cannot be watched"), func(b *beginner) error {
-		_, err := b.cc.Watch(b.Context(), key, kindOf("Binding"))
+		_, err := b.cc.Cluster(key).Watch(b.Context(), kindOf("Binding"))
 		return err
 	}},
 	"wait for a kind that cannot be watched": {
@@ -105,7 +105,7 @@ var ofWatching = map[string]mistake{
 	"watch by a field that the server lacks": {
 		says("Informer refused", `"error"`, "field label not supported: data.color"),
 		func(b *beginner) error {
-			_, err := b.cc.Watch(b.Context(), key, &corev1.Pod{}, client.MatchingFields{"data.color": "red"})
+			_, err := b.cc.Cluster(key).Watch(b.Context(), &corev1.Pod{}, client.MatchingFields{"data.color": "red"})
 			return err
 		},
 	},
@@ -129,14 +129,14 @@ var ofWatching = map[string]mistake{
 			b.alone()
 			b.cluster.Disconnect()
 			cc := b.started()
-			w, err := cc.Watch(b.Context(), key, &corev1.Pod{})
+			w, err := cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 			require.NoError(b, err)
 			go func() { _ = w.WaitForSync(b.Context()) }()
 			return nil
 		},
 	},
 	"wait for a watch that was released": {says("v1 Pod in cluster fleet/a: watch released"), func(b *beginner) error {
-		w, err := b.cc.Watch(b.Context(), key, &corev1.Pod{})
+		w, err := b.cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 		require.NoError(b, err)
 		w.Release()
 		w.Release() // does no harm
@@ -147,7 +147,7 @@ var ofWatching = map[string]mistake{
 		return err
 	}},
 	"handler of a watch that is nil": {says("v1 Pod in cluster fleet/a: handler is nil"), func(b *beginner) error {
-		w, err := b.cc.Watch(b.Context(), key, &corev1.Pod{})
+		w, err := b.cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 		require.NoError(b, err)
 		_, err = w.AddEventHandler(nil)
 		return err
@@ -222,7 +222,7 @@ func kindOf(kind string) client.Object {
 func getting(from, name client.ObjectKey, obj client.Object) func(b *beginner) error {
 	return func(b *beginner) error {
 		b.sync(&corev1.ConfigMap{})
-		return b.cc.Reader(from).Get(b.Context(), name, obj)
+		return b.cc.Cluster(from).Reader().Get(b.Context(), name, obj)
 	}
 }
 
@@ -253,14 +253,14 @@ var ofReading = map[string]mistake{
 		getting(key, fleettest.Key("x"), (*corev1.Pod)(nil)),
 	},
 	"list of an unknown kind": {says("fleet/a", "Object 'Kind' is missing"), func(b *beginner) error {
-		return b.cc.Reader(key).List(b.Context(), &unstructured.UnstructuredList{})
+		return b.cc.Cluster(key).Reader().List(b.Context(), &unstructured.UnstructuredList{})
 	}},
 	"cached read without a watch": {says("v1 ConfigMap in cluster fleet/a: not watched"), func(b *beginner) error {
-		return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly)
+		return b.cc.Cluster(key).Reader().List(b.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly)
 	}},
 	"field without an index": {says("not supported by the cache"), func(b *beginner) error {
 		b.sync(&corev1.ConfigMap{})
-		return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly,
+		return b.cc.Cluster(key).Reader().List(b.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly,
 			client.MatchingFields{"data.color": "red"})
 	}},
 	"field without an index, by default": {
@@ -268,7 +268,7 @@ var ofReading = map[string]mistake{
 		func(b *beginner) error {
 			b.sync(&corev1.ConfigMap{})
 			red := client.MatchingFields{"data.color": "red"}
-			return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, red)
+			return b.cc.Cluster(key).Reader().List(b.Context(), &corev1.ConfigMapList{}, red)
 		},
 	},
 	"index function that asserts another type": {
@@ -283,7 +283,7 @@ var ofReading = map[string]mistake{
 			b.cc = b.started()
 			b.sync(&corev1.ConfigMap{})
 			red := client.MatchingFields{"data.color": "red"}
-			return b.cc.Reader(key).List(b.Context(), &corev1.ConfigMapList{}, red)
+			return b.cc.Cluster(key).Reader().List(b.Context(), &corev1.ConfigMapList{}, red)
 		},
 	},
 	"field that is indexed twice": {says("v1 Pod", `"x"`, "is indexed already"), func(b *beginner) error {
@@ -322,7 +322,7 @@ var ofTheFleet = map[string]mistake{
 		reading(clustercache.Kind(gadget)),
 	},
 	"read of a fleet without clusters": {says("set Discover"), func(b *beginner) error {
-		b.cc.Disengage(key)
+		b.cc.Cluster(key).Disengage()
 		synctest.Wait()
 		var total fleet.Total
 		err := reading(&corev1.Pod{}, &total)(b)

@@ -38,7 +38,7 @@ func TestHazardNoEventTellsThatTheLeaseHasEnded(t *testing.T) {
 		g.settled(time.Second)
 		end := a.hang(t)
 		key := g.clusters[0]
-		work, done, err := a.cc.Work(t.Context(), key)
+		work, done, err := a.cc.Cluster(key).Work(t.Context())
 		require.NoError(t, err)
 		defer done()
 		time.Sleep(time.Minute)
@@ -46,14 +46,14 @@ func TestHazardNoEventTellsThatTheLeaseHasEnded(t *testing.T) {
 
 		close(a.net.cut)
 		time.Sleep(7 * time.Second)
-		require.True(t, a.cc.Owns(key))
+		require.True(t, a.cc.Cluster(key).Owned())
 		require.NoError(t, work.Err())
 		time.Sleep(3 * time.Second)
-		require.False(t, a.cc.Owns(key))
+		require.False(t, a.cc.Cluster(key).Owned())
 		require.ErrorIs(t, context.Cause(work), clustercache.ErrNotOwner)
-		_, _, err = a.cc.Work(t.Context(), key)
+		_, _, err = a.cc.Cluster(key).Work(t.Context())
 		require.ErrorIs(t, err, clustercache.ErrNotOwner)
-		status, err := a.cc.Status(key)
+		status, err := a.cc.Cluster(key).Status()
 		require.NoError(t, err)
 		require.False(t, status.Ownership.Owned)
 		g.change(1)
@@ -77,13 +77,13 @@ func TestHazardNoEventTellsThatASlotHasMoved(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			for _, key := range g.clusters {
-				require.False(t, a.cc.Owns(key) && b.cc.Owns(key), key)
+				require.False(t, a.cc.Cluster(key).Owned() && b.cc.Cluster(key).Owned(), key)
 			}
 		}
 		of := 0
 		for _, key := range g.clusters {
-			require.True(t, a.cc.Owns(key) || b.cc.Owns(key), key)
-			if b.cc.Owns(key) {
+			require.True(t, a.cc.Cluster(key).Owned() || b.cc.Cluster(key).Owned(), key)
+			if b.cc.Cluster(key).Owned() {
 				of++
 			}
 		}

@@ -348,7 +348,7 @@ func TestHazardRequestIsDroppedInALapseThatIsOverBeforeAnyEvent(t *testing.T) {
 		require.NotEmpty(t, all(clusters))
 
 		s.SetUntil(keyA, time.Now())
-		_, _, err := cc.Work(t.Context(), keyA)
+		_, _, err := cc.Cluster(keyA).Work(t.Context())
 		require.ErrorIs(t, err, clustercache.ErrNotOwner, "its request is dropped")
 		s.SetUntil(keyA, time.Time{})
 		require.Contains(t, all(clusters), "a Gained")

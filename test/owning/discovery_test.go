@@ -29,14 +29,14 @@ func TestReplicaConnectsToWhatItOwnsOrStandsByFor(t *testing.T) {
 		cc, s, apis := newFleet(t)
 		require.Empty(t, cc.Clusters())
 		require.Len(t, s.Clusters(), 3, "the sharding knows of all")
-		require.False(t, cc.Owns(keyA))
+		require.False(t, cc.Cluster(keyA).Owned())
 
 		s.StandBy(keyA)
 		s.Gain(keyB)
 		connected(t, cc, keyA, keyB)
 		require.Equal(t, []client.ObjectKey{keyA, keyB}, cc.Clusters())
-		require.False(t, cc.Owns(keyA))
-		require.True(t, cc.Owns(keyB))
+		require.False(t, cc.Cluster(keyA).Owned())
+		require.True(t, cc.Cluster(keyB).Owned())
 		require.Zero(t, apis[2].Dialled())
 
 		s.Lose(keyB)
@@ -92,7 +92,7 @@ func TestGainedWhileItIsGivenUp(t *testing.T) {
 func TestSubscriptionThatStartsWhileItsClusterIsLostWatchesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, _ := newFleet(t)
-		require.NoError(t, cc.Engage(keyA))
+		require.NoError(t, cc.Cluster(keyA).Engage())
 		s.StandBy(keyA)
 		connected(t, cc, keyA)
 		lost := false
@@ -156,7 +156,7 @@ func TestGainedBeforeItsReleaseIsHandled(t *testing.T) {
 
 func phaseOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) clustercache.Phase {
 	t.Helper()
-	s, err := cc.Status(key)
+	s, err := cc.Cluster(key).Status()
 	require.NoError(t, err)
 	return s.Phase
 }
@@ -191,7 +191,7 @@ func TestReplicaReportsFilledCaches(t *testing.T) {
 // watchesOf returns what is watched in a cluster.
 func watchesOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) []clustercache.WatchStatus {
 	t.Helper()
-	watches, err := cc.WatchStatuses(key)
+	watches, err := cc.Cluster(key).WatchStatuses()
 	require.NoError(t, err)
 	return watches
 }
@@ -202,7 +202,7 @@ func TestWatchesOfOwnersAreHeldByStandbysToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, _ := newFleet(t)
 		begin(t, cc)
-		require.NoError(t, cc.Engage(keyA))
+		require.NoError(t, cc.Cluster(keyA).Engage())
 		connected(t, cc, keyA)
 		require.Empty(t, watchesOf(t, cc, keyA))
 		for range 50 {
@@ -223,11 +223,11 @@ func TestWatchesOfOwnersAreHeldByStandbysToo(t *testing.T) {
 func TestClusterThatIsWatchedStaysKnownWhoeverOwnsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, apis := newFleet(t)
-		w, err := cc.Watch(t.Context(), keyC, &corev1.ConfigMap{})
+		w, err := cc.Cluster(keyC).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
-		require.False(t, cc.Owns(keyC))
-		require.NoError(t, cc.Reader(keyC).Get(t.Context(),
+		require.False(t, cc.Cluster(keyC).Owned())
+		require.NoError(t, cc.Cluster(keyC).Reader().Get(t.Context(),
 			client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}))
 
 		s.Gain(keyC)
@@ -273,7 +273,7 @@ func TestOwnershipIsShown(t *testing.T) {
 		s.Gain(keyA)
 		s.StandBy(keyB)
 		connected(t, cc, keyA, keyB)
-		status, err := cc.Status(keyA)
+		status, err := cc.Cluster(keyA).Status()
 		require.NoError(t, err)
 		require.True(t, status.Ownership.Owned)
 		require.Equal(t, s.Slot(keyA), status.Ownership.Slot)

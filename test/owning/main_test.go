@@ -37,7 +37,7 @@ func connected(t *testing.T, cc *clustercache.ClusterCache, keys ...client.Objec
 	t.Helper()
 	time.Sleep(time.Second) // until they are known
 	for _, key := range keys {
-		require.NoError(t, cc.WaitConnected(t.Context(), key))
+		require.NoError(t, cc.Cluster(key).WaitConnected(t.Context()))
 	}
 	synctest.Wait()
 }

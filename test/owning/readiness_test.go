@@ -47,7 +47,7 @@ func TestReplicaIsReadyOnceItsShareIsOwnedAndWarm(t *testing.T) {
 		require.NoError(t, a.ready(nil))
 		owned := 0
 		for _, key := range g.clusters {
-			if b.cc.Owns(key) {
+			if b.cc.Cluster(key).Owned() {
 				owned++
 			}
 		}

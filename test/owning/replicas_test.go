@@ -301,8 +301,8 @@ func testEachChange(t *testing.T, provider bool) {
 		require.Less(t, g.settled(time.Second), time.Second)
 		g.verdict()
 		for _, key := range g.clusters {
-			require.True(t, c.cc.Owns(key))
-			require.False(t, a.cc.Owns(key))
+			require.True(t, c.cc.Cluster(key).Owned())
+			require.False(t, a.cc.Cluster(key).Owned())
 		}
 		a.stop()
 		c.stop()
@@ -344,7 +344,7 @@ func TestNothingIsWrittenWhileTheHubIsAway(t *testing.T) {
 		for _, key := range g.clusters {
 			m := &corev1.ConfigMap{}
 			one := client.ObjectKey{Namespace: "default", Name: "one"}
-			require.NoError(t, a.cc.Reader(key).Get(t.Context(), one, m))
+			require.NoError(t, a.cc.Cluster(key).Reader().Get(t.Context(), one, m))
 			require.Equal(t, "1", m.Data["value"])
 			require.NotEqual(t, "1", m.Data["copy"])
 		}

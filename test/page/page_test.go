@@ -35,12 +35,12 @@ func TestRealPageShowsWhyAClusterIsDown(t *testing.T) {
 	cc := fleettest.Start(t, clustercache.Options{Resolver: d, Discover: true})
 	for i, name := range names {
 		d.Set(fleettest.Key(name), servers[i].Config())
-		w, err := cc.Watch(t.Context(), fleettest.Key(name), &corev1.ConfigMap{})
+		w, err := cc.Cluster(fleettest.Key(name)).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}
 	d.Fail(fleettest.Key("south"), resolver.ErrSecretNotFound)
-	require.NoError(t, cc.Engage(fleettest.Key("south")))
+	require.NoError(t, cc.Cluster(fleettest.Key("south")).Engage())
 	web := httptest.NewServer(cc.DebugHandler())
 	t.Cleanup(web.Close)
 	b := launch(t)

@@ -35,14 +35,14 @@ func refusedFleet(t *testing.T) (cc *clustercache.ClusterCache, reasons map[stri
 	for i := range 300 {
 		name := fmt.Sprintf("fleet/c-%03d", i)
 		c := fleet.Add(name)
-		_, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		_, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		switch {
 		case i%60 == 5:
 			c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Resource("configmaps"))
 			reasons[name] = "Forbidden"
 		case i%75 == 7:
-			_, err := cc.Watch(t.Context(), c.Key(), widget)
+			_, err := cc.Cluster(c.Key()).Watch(t.Context(), widget)
 			require.NoError(t, err)
 			reasons[name] = "NotServed"
 		}

@@ -74,10 +74,11 @@ func TestHazardFailureIsTakenForAbsence(t *testing.T) {
 				if tc.option != nil {
 					opts = append(opts, tc.option)
 				}
-				c, err := cc.Client(fleettest.Key("a"))
+				c, err := cc.Cluster(fleettest.Key("a")).Client()
 				require.NoError(t, err)
 				one := client.ObjectKey{Namespace: "default", Name: "one"}
-				requireNoAnswer(t, "read", cc.Reader(fleettest.Key("a")).Get(t.Context(), one, &corev1.ConfigMap{},
+				requireNoAnswer(t, "read", cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(), one,
+					&corev1.ConfigMap{},
 					opts...), tc.want)
 				requireNoAnswer(t, "client's read", c.Get(t.Context(), one, &corev1.ConfigMap{}, opts...), tc.want)
 				if tc.option == nil {
@@ -99,9 +100,9 @@ func TestHazardNotFoundOfAGatewayIsTakenForAbsence(t *testing.T) {
 		api.Put("one", "1", nil)
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Second)
-		c, err := cc.LiveClient(fleettest.Key("a"))
+		c, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		one, none := &corev1.ConfigMap{}, &corev1.ConfigMap{}
 		one.Namespace, one.Name = "default", "one"
@@ -111,7 +112,7 @@ func TestHazardNotFoundOfAGatewayIsTakenForAbsence(t *testing.T) {
 				return c.Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.ConfigMap{})
 			},
 			"reader's get": func(o client.Object) error {
-				return cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKeyFromObject(o),
+				return cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(), client.ObjectKeyFromObject(o),
 					&corev1.ConfigMap{})
 			},
 			"delete": func(o client.Object) error { return c.Delete(t.Context(), o) },

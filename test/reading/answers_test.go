@@ -26,7 +26,7 @@ func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 		read := func(mode clustercache.ReadMode) (int, error) {
-			r := cc.Reader(c.Key())
+			r := cc.Cluster(c.Key()).Reader()
 			list := &corev1.NodeList{}
 			require.NoError(t, r.List(t.Context(), list, client.InNamespace("x"), mode))
 			return len(list.Items), r.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "n"}, &corev1.Node{},
@@ -36,7 +36,7 @@ func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		for _, narrow := range [][]client.ListOption{nil, {client.InNamespace("y")}} {
-			w, err := cc.Watch(t.Context(), c.Key(), &corev1.Node{}, narrow...)
+			w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.Node{}, narrow...)
 			require.NoError(t, err)
 			require.NoError(t, w.WaitForSync(t.Context()))
 			f.WaitSynced()
@@ -55,14 +55,14 @@ func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("one", "blue"))
-		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		f.WaitSynced()
 		heal := c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Verb("list", "watch"),
 			clustercachetest.Resource("configmaps"))
 		time.Sleep(10 * time.Second)
 		c.Store(fleettest.ColoredConfigMap("one", "red"))
-		r := cc.Reader(c.Key())
+		r := cc.Cluster(c.Key()).Reader()
 		got := &corev1.ConfigMap{}
 		origin := clustercache.Origin{}
 		require.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")),
@@ -75,7 +75,7 @@ func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
 			require.ErrorIs(t, err, clustercache.ErrStale)
 			require.True(t, apierrors.IsForbidden(err), "%v", err)
 		}
-		_, synced, err := cc.WatchAndRead(t.Context(), c.Key(), fleettest.ConfigMap)
+		_, synced, err := cc.Cluster(c.Key()).WatchAndRead(t.Context(), fleettest.ConfigMap)
 		require.NoError(t, err)
 		require.False(t, synced)
 		require.Error(t, w.Status().LastError)
@@ -95,14 +95,14 @@ func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("one", "blue"))
-		_, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		_, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		f.WaitSynced()
 		defer c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("list", "watch"),
 			clustercachetest.Resource("configmaps"))()
 		get := func() (bool, error) {
 			origin := clustercache.Origin{}
-			err := cc.Reader(c.Key()).Get(t.Context(),
+			err := cc.Cluster(c.Key()).Reader().Get(t.Context(),
 				client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), &corev1.ConfigMap{}, &origin)
 			return origin.Cached, err
 		}
@@ -114,10 +114,11 @@ func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 		cached, err = get()
 		require.NoError(t, err)
 		require.False(t, cached)
-		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")),
+		err = cc.Cluster(c.Key()).Reader().Get(t.Context(),
+			client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")),
 			&corev1.ConfigMap{}, clustercache.CacheOnly)
 		require.ErrorIs(t, err, clustercache.ErrStale)
-		require.NoError(t, cc.Reader(c.Key()).Get(t.Context(),
+		require.NoError(t, cc.Cluster(c.Key()).Reader().Get(t.Context(),
 			client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), &corev1.ConfigMap{},
 			clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)), "an age that was accepted")
 	})
@@ -129,16 +130,16 @@ func TestHazardOriginOfWhatDoesNotExist(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("one", "blue"))
-		_, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{}, client.MatchingLabels{"never": "set"})
+		_, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{}, client.MatchingLabels{"never": "set"})
 		require.NoError(t, err)
 		f.WaitSynced()
 		origin := clustercache.Origin{}
-		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"},
+		err = cc.Cluster(c.Key()).Reader().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"},
 			&corev1.ConfigMap{}, &origin)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		require.False(t, origin.Cached, "the watch cannot know")
 		require.True(t, origin.Connected)
-		status, err := cc.Status(c.Key())
+		status, err := cc.Cluster(c.Key()).Status()
 		require.NoError(t, err)
 		require.Equal(t, status.Epoch, origin.Epoch)
 	})

@@ -71,13 +71,13 @@ func namesIn(t *testing.T, list client.ObjectList) []string {
 
 // clientDoors hand out clients, by which objects are listed and deleted.
 var clientDoors = map[string]func(h *house) client.Client{
-	"clustercache.ClusterCache.Client": func(h *house) client.Client {
-		c, err := h.cc.Client(fleettest.Key("a"))
+	"clustercache.Cluster.Client": func(h *house) client.Client {
+		c, err := h.cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(h, err)
 		return c
 	},
-	"clustercache.ClusterCache.LiveClient": func(h *house) client.Client {
-		c, err := h.cc.LiveClient(fleettest.Key("a"))
+	"clustercache.Cluster.LiveClient": func(h *house) client.Client {
+		c, err := h.cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(h, err)
 		return c
 	},
@@ -91,8 +91,8 @@ var clientDoors = map[string]func(h *house) client.Client{
 // readDoors are the other ways to read by a selector. Each returns the sorted
 // names of what it selects.
 var readDoors = map[string]func(h *house, opts ...client.ListOption) []string{
-	"clustercache.ClusterCache.Reader": func(h *house, opts ...client.ListOption) []string {
-		return h.names(h.cc.Reader(fleettest.Key("a")), opts...)
+	"clustercache.Cluster.Reader": func(h *house, opts ...client.ListOption) []string {
+		return h.names(h.cc.Cluster(fleettest.Key("a")).Reader(), opts...)
 	},
 	"multicluster.remoteCache.List": func(h *house, opts ...client.ListOption) []string {
 		c, err := multicluster.New(h.cc, multicluster.Options{OnlyWatched: true}).Cluster(fleettest.Key("a"))
@@ -131,8 +131,8 @@ var readDoors = map[string]func(h *house, opts ...client.ListOption) []string{
 // watchDoors begin to watch what a selector selects. Each calls seen with the
 // name of each object that is delivered first.
 var watchDoors = map[string]func(h *house, seen func(name string)) error{
-	"clustercache.ClusterCache.Watch": func(h *house, seen func(string)) error {
-		w, err := h.cc.Watch(h.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, h.form.option, h.in)
+	"clustercache.Cluster.Watch": func(h *house, seen func(string)) error {
+		w, err := h.cc.Cluster(fleettest.Key("a")).Watch(h.Context(), &corev1.ConfigMap{}, h.form.option, h.in)
 		if err == nil {
 			_, err = w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {
 				seen(e.Object().GetName())
@@ -148,7 +148,7 @@ var watchDoors = map[string]func(h *house, seen func(name string)) error{
 		}
 		// Its key is one that Watch makes of the same selector.
 		kind := clustercache.Kind(fleettest.ConfigMap)
-		w, err := h.cc.Watch(h.Context(), fleettest.Key("a"), kind, h.form.option, h.in)
+		w, err := h.cc.Cluster(fleettest.Key("a")).Watch(h.Context(), kind, h.form.option, h.in)
 		require.NoError(h, err)
 		s := w.Status()
 		require.Equal(h, []clustercache.WatchKey{{
@@ -172,7 +172,7 @@ var watchDoors = map[string]func(h *house, seen func(name string)) error{
 		})
 	},
 	"of what others watch": func(h *house, seen func(string)) error {
-		_, err := h.cc.Watch(h.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, h.in)
+		_, err := h.cc.Cluster(fleettest.Key("a")).Watch(h.Context(), &corev1.ConfigMap{}, h.in)
 		require.NoError(h, err)
 		return h.subscribe(seen, clustercache.ObjectSelection{
 			Kinds: fleettest.ConfigMaps, Options: []client.ListOption{h.form.option, h.in},
@@ -220,7 +220,7 @@ func (h *house) passesEveryDoor(want []string, seed func()) {
 			require.Equal(h, want, door(h, opts...), "%s %s", name, when)
 		}
 		for name, c := range clients {
-			if name != "clustercache.ClusterCache.LiveClient" || len(opts) == 0 {
+			if name != "clustercache.Cluster.LiveClient" || len(opts) == 0 {
 				require.Equal(h, want, h.names(c, opts...), "%s %s", name, when)
 			}
 		}
@@ -237,7 +237,7 @@ func (h *house) passesEveryDoor(want []string, seed func()) {
 			require.NoError(h, err, name)
 		}
 	}
-	wide, err := h.cc.Watch(h.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, h.in)
+	wide, err := h.cc.Cluster(fleettest.Key("a")).Watch(h.Context(), &corev1.ConfigMap{}, h.in)
 	require.NoError(h, err)
 	require.NoError(h, wide.WaitForSync(h.Context()))
 	reads("with a watch")
@@ -269,17 +269,17 @@ func (h *house) passesEveryDoor(want []string, seed func()) {
 func (h *house) left() []string {
 	h.Helper()
 	list := &corev1.ConfigMapList{}
-	require.NoError(h, h.cc.Reader(fleettest.Key("a")).List(h.Context(), list, h.in, clustercache.LiveOnly))
+	require.NoError(h, h.cc.Cluster(fleettest.Key("a")).Reader().List(h.Context(), list, h.in, clustercache.LiveOnly))
 	return namesIn(h.T, list)
 }
 
 // elsewhere are the other functions, methods and fields through which selectors
 // pass, and why no door of this table leads there.
 var elsewhere = map[string]string{
-	"clustercache.reader.List":               "of the Reader",
-	"clustercache.reader.ListPacked":         "fleet.List calls it",
-	"clustercache.cachedClient.List":         "of the Client",
-	"clustercache.ClusterCache.WatchAndRead": "its Reader is that of the cluster",
+	"clustercache.reader.List":          "of the Reader",
+	"clustercache.reader.ListPacked":    "fleet.List calls it",
+	"clustercache.cachedClient.List":    "of the Client",
+	"clustercache.Cluster.WatchAndRead": "its Reader is that of the cluster",
 
 	"clustercache.ReadMode.ApplyToList":     optionOfReads,
 	"clustercache.MaxStaleness.ApplyToList": optionOfReads,

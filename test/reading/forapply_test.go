@@ -52,11 +52,11 @@ func TestHazardExtractAndApplyWipesTheObject(t *testing.T) {
 					clustercachetest.Options{Cache: clustercache.Options{Informers: row.informers}})
 				east := fleet.Add("fleet/east")
 				cc := fleet.ClusterCache()
-				w, err := cc.Watch(t.Context(), east.Key(), &corev1.ConfigMap{})
+				w, err := cc.Cluster(east.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 				require.NoError(t, err)
 				defer w.Release()
 				fleet.WaitSynced()
-				c, err := cc.Client(east.Key())
+				c, err := cc.Cluster(east.Key()).Client()
 				require.NoError(t, err)
 				first := applycorev1.ConfigMap("cm", "default").WithData(map[string]string{"a": "1"})
 				require.NoError(t, c.Apply(t.Context(), first, client.FieldOwner("me")))
@@ -74,7 +74,8 @@ func TestHazardExtractAndApplyWipesTheObject(t *testing.T) {
 				require.Equal(t, map[string]string{"a": "1"}, got.Data, "nothing was wiped")
 				require.Equal(t, "1", got.Labels["l"])
 
-				err = cc.Reader(east.Key()).Get(t.Context(), key, got, clustercache.CacheOnly, clustercache.ForApply)
+				err = cc.Cluster(east.Key()).Reader().Get(t.Context(), key, got, clustercache.CacheOnly,
+					clustercache.ForApply)
 				if row.cached {
 					require.NoError(t, err)
 				} else {

@@ -40,7 +40,7 @@ func indexedCluster(t *testing.T, indexes ...clustercache.Index) *clustercache.C
 	o := fleettest.Silent(d)
 	o.Indexes = indexes
 	cc := fleettest.Start(t, o)
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 	synctest.Wait()
 	fleettest.Synced(t, cc, api)
 	return cc
@@ -77,7 +77,7 @@ func TestHazardIndexFunctionsGetTypedObjects(t *testing.T) {
 					clustercache.Index{GVK: fleettest.ConfigMap, Field: "again", Values: values})
 				for _, fields := range []client.MatchingFields{{"value": "2"}, {"value": "2", "again": "2"}} {
 					list := &corev1.ConfigMapList{}
-					require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, fields,
+					require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, fields,
 						clustercache.CacheOnly))
 					require.Len(t, list.Items, 1)
 					require.Equal(t, "two", list.Items[0].Name)
@@ -103,7 +103,7 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 		for _, fields := range []client.MatchingFields{{"bad": "x"}, {"value": "2", "bad": "x"},
 			{"bad": "x", "value": "2"}} {
 			for _, mode := range []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly} {
-				err := cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, fields, mode)
+				err := cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{}, fields, mode)
 				failed, ok := errors.AsType[*clustercache.IndexError](err)
 				require.True(t, ok, "%v", err)
 				require.ErrorIs(t, err, informerpool.ErrIndexPanicked)
@@ -115,7 +115,8 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 			}
 		}
 		list := &corev1.ConfigMapList{}
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.MatchingFields{"value": "2"}))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list,
+			client.MatchingFields{"value": "2"}))
 		require.Len(t, list.Items, 1)
 	})
 }
@@ -133,7 +134,7 @@ func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.Indexes = []clustercache.Index{{GVK: fleettest.ConfigMap, Field: "value", Values: byValue}}
 		cc := fleettest.Start(t, o)
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
 		typed, partial, loose := &corev1.ConfigMapList{}, &metav1.PartialObjectMetadataList{},
 			fleettest.ListOf(fleettest.ConfigMap)
@@ -158,19 +159,22 @@ func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 		}
 		for _, list := range []client.ObjectList{typed, partial, loose} {
 			origin := clustercache.Origin{}
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.InNamespace("default"),
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list,
+				client.InNamespace("default"),
 				client.MatchingFields{"value": "2"}, &origin))
 			require.False(t, origin.Cached)
 			require.Equal(t, []string{"two2"}, names(list))
 			require.Equal(t, strconv.Itoa(api.Version()), list.GetResourceVersion())
 		}
-		err := cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.MatchingFields{"value": "2"},
+		err := cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), typed, client.MatchingFields{"value": "2"},
 			clustercache.CacheOnly)
 		require.ErrorIs(t, err, clustercache.ErrNotWatched)
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.InNamespace("default"),
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), typed,
+			client.InNamespace("default"),
 			client.MatchingFields{"value": "2"}, clustercache.AutoWatch))
 		require.Len(t, typed.Items, 1)
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.InNamespace("default"),
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), typed,
+			client.InNamespace("default"),
 			client.MatchingFields{"value": "2", "metadata.name": "two"}, clustercache.PreferCache))
 		require.Len(t, typed.Items, 1)
 	})

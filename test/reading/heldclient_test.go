@@ -19,13 +19,13 @@ import (
 // heldClients returns one of each kind of client that a user can keep.
 func heldClients(t *testing.T, cc *clustercache.ClusterCache) map[string]client.Client {
 	t.Helper()
-	cached, err := cc.Client(fleettest.Key("a"))
+	cached, err := cc.Cluster(fleettest.Key("a")).Client()
 	require.NoError(t, err)
-	live, err := cc.LiveClient(fleettest.Key("a"))
+	live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 	require.NoError(t, err)
-	config, err := cc.TransportConfig(fleettest.Key("a"))
+	config, err := cc.Cluster(fleettest.Key("a")).TransportConfig()
 	require.NoError(t, err)
-	mapper, err := cc.RESTMapper(fleettest.Key("a"))
+	mapper, err := cc.Cluster(fleettest.Key("a")).RESTMapper()
 	require.NoError(t, err)
 	own, err := client.New(config, client.Options{Mapper: mapper})
 	require.NoError(t, err)

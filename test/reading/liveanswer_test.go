@@ -21,7 +21,7 @@ import (
 // which client-go decodes into an empty object or list.
 func TestHazardLiveAnswerOfNoObject(t *testing.T) {
 	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		for _, body := range []string{
 			`null`,

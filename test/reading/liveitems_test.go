@@ -66,11 +66,12 @@ func requireRefused(t *testing.T, err, because error, op string) {
 // readers returns all readers that read live.
 func readers(t *testing.T, cc *clustercache.ClusterCache) map[string]client.Reader {
 	t.Helper()
-	through, err := cc.Client(fleettest.Key("a"))
+	through, err := cc.Cluster(fleettest.Key("a")).Client()
 	require.NoError(t, err)
-	live, err := cc.LiveClient(fleettest.Key("a"))
+	live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 	require.NoError(t, err)
-	return map[string]client.Reader{"Reader": cc.Reader(fleettest.Key("a")), "Client": through, "LiveClient": live}
+	reader := cc.Cluster(fleettest.Key("a")).Reader()
+	return map[string]client.Reader{"Reader": reader, "Client": through, "LiveClient": live}
 }
 
 // long reports whether a flood is left to the run without the race detector,
@@ -158,7 +159,7 @@ func TestHazardLiveGetOfManyTokens(t *testing.T) {
 				h.Set(fleettest.At(onePod, false, c.ServeHTTP))
 				for form, obj := range objectForms() {
 					if strings.Contains(c.forms, form) {
-						err := cc.Reader(fleettest.Key("a")).Get(t.Context(),
+						err := cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
 							client.ObjectKey{Namespace: "default", Name: "one"}, obj)
 						requireRefused(t, err, clustercache.ErrBudget, "get")
 					}
@@ -196,13 +197,14 @@ func TestHazardFailureHoldsAList(t *testing.T) {
 					if testing.Short() && form != "typed" {
 						continue // the failure is decoded in the same way
 					}
-					require.True(t, apierrors.IsInternalError(cc.Reader(fleettest.Key("a")).List(t.Context(), list)))
+					require.True(t,
+						apierrors.IsInternalError(cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list)))
 				}
 				for form, obj := range objectForms() {
 					if testing.Short() && form != "typed" {
 						continue
 					}
-					err := cc.Reader(fleettest.Key("a")).Get(t.Context(),
+					err := cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
 						client.ObjectKey{Namespace: "default", Name: "one"}, obj)
 					require.True(t, apierrors.IsInternalError(err), "%v", err)
 				}
@@ -248,7 +250,7 @@ func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
 				}
 			}
 		}
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		for name, body := range map[string]string{"secret": secret, "list": podList + "]}", "status": lists["status"],
 			"version": `{"kind":"Pod","apiVersion":"v2"}`} {
@@ -300,7 +302,7 @@ func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 				h.Set(fleettest.At(podsPath, false, fleettest.Flood{Begin: body, Element: " "}.ServeHTTP))
 				theirs, err := client.New(h.Config(), client.Options{Mapper: podMapper{}})
 				require.NoError(t, err)
-				live, err := cc.LiveClient(fleettest.Key("a"))
+				live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 				require.NoError(t, err)
 				got, want := listForms(), listForms()
 				for form := range got {

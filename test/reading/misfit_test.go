@@ -78,7 +78,7 @@ func TestHazardLiveAnswerThatCannotBeDecoded(t *testing.T) {
 				}
 			}
 			if row.form == "typed" {
-				live, err := cc.LiveClient(fleettest.Key("a"))
+				live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 				require.NoError(t, err)
 				h.Set(successes(pod("one")))
 				sent := &corev1.Pod{}
@@ -95,11 +95,12 @@ func TestHazardLiveAnswerThatCannotBeDecoded(t *testing.T) {
 			noList + `"metadata":{"continue":4711},"items":[]}`: "metadata.continue is not a string",
 		} {
 			h.Set(successes(list))
-			about(cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.PodList{}), "list", "", says)
+			about(cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.PodList{}), "list", "", says)
 		}
 		h.Set(successes(`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"default","name":"one"},` +
 			`"spec":{"priority":"` + strings.Repeat(canary, 1<<18) + `"}}`))
-		about(cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+		about(cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
+			client.ObjectKey{Namespace: "default", Name: "one"},
 			&corev1.Pod{}), "get", "default/one", "")
 	})
 }
@@ -119,7 +120,7 @@ func TestHazardLiveObjectThatAnIndexCannotDecode(t *testing.T) {
 			}, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 				h.Set(successes(podList + `{"metadata":{"namespace":"default","name":"one","labels":{"app":"x"}},` +
 					`"status":{"startTime":"hunter2"}}]}`))
-				err := cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.PodList{},
+				err := cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.PodList{},
 					client.MatchingFields{"app": "x"})
 				for _, part := range []string{"list v1 Pod in cluster fleet/a", "default/one",
 					"status.startTime: a string does not fit v1.Time"} {
@@ -157,7 +158,7 @@ func TestHazardCachedObjectThatCannotBeDecoded(t *testing.T) {
 			require.NotContains(t, text, "4711")
 		}
 		says(fleettest.Get(t, cc).Error())
-		says(cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}).Error())
+		says(cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{}).Error())
 
 		asks := 0
 		for range 2 {

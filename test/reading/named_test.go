@@ -57,7 +57,8 @@ func TestHazardAbsentObjectThatIsWatchedByNameIsReadLive(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, api, _ := fleettest.OneCluster(t)
 				require.NoError(t, fleettest.Watch(t, cc, c.opts...).WaitForSync(t.Context()))
-				reader, key := cc.Reader(fleettest.Key("a")), client.ObjectKey{Namespace: "default", Name: "absent"}
+				reader := cc.Cluster(fleettest.Key("a")).Reader()
+				key := client.ObjectKey{Namespace: "default", Name: "absent"}
 				for _, o := range formsOfConfigMap() {
 					before := api.Total()
 					require.True(t, apierrors.IsNotFound(reader.Get(t.Context(), key, o)))
@@ -90,7 +91,7 @@ func TestAbsenceIsDecidedByTheMostAdvancedWatch(t *testing.T) {
 		require.NoError(t, named.WaitForSync(t.Context()))
 		wide := fleettest.Watch(t, cc)
 		require.NoError(t, wide.WaitForSync(t.Context()))
-		reader, key := cc.Reader(fleettest.Key("a")), client.ObjectKey{Namespace: "default", Name: "later"}
+		reader, key := cc.Cluster(fleettest.Key("a")).Reader(), client.ObjectKey{Namespace: "default", Name: "later"}
 		exists := func() bool {
 			err := reader.Get(t.Context(), key, &corev1.ConfigMap{})
 			require.True(t, err == nil || apierrors.IsNotFound(err), "%v", err)

@@ -31,10 +31,10 @@ import (
 func TestErrorsOfWritesNameTheClusterAndTheKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
-		cached, err := cc.Client(fleettest.Key("a"))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
+		cached, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		api.FailWith(http.StatusForbidden, "/api/v1/namespaces/default")
 		ctx, one := t.Context(), &corev1.ConfigMap{

@@ -29,8 +29,8 @@ func TestRealSelectorsMeanTheSameAtEveryDoor(t *testing.T) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), server.Config())
 	cc := fleettest.Start(t, fleettest.Quick(d))
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
-	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 
 	for i, name := range slices.Sorted(maps.Keys(selectorForms)) {
 		t.Run(name, func(t *testing.T) {

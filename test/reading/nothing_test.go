@@ -106,7 +106,7 @@ func TestHazardSelectorOfNothingSelectsEverything(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, _ := configMapFleet(t, 4)
-				live, err := cc.LiveClient(fleettest.Key("a"))
+				live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 				require.NoError(t, err)
 				h := &house{T: t, cc: cc, in: "default", form: form, await: func(holds func() bool) {
 					synctest.Wait()
@@ -136,7 +136,7 @@ func TestHazardInvalidSelectorOfRaw(t *testing.T) {
 				require.ErrorContains(t, err, "fleet/a")
 			}
 			kind := clustercache.Kind(fleettest.ConfigMap)
-			_, err := cc.Watch(t.Context(), fleettest.Key("a"), kind, manyOptions{raw: raw})
+			_, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), kind, manyOptions{raw: raw})
 			require.ErrorContains(t, err, field)
 		}
 	})
@@ -173,7 +173,7 @@ func TestHazardSelectorOfNoClusterSelectsAll(t *testing.T) {
 				}
 				cc := fleettest.Start(t, fleettest.Silent(d))
 				for _, value := range both {
-					require.NoError(t, cc.Engage(fleettest.Key(value)))
+					require.NoError(t, cc.Cluster(fleettest.Key(value)).Engage())
 				}
 				synctest.Wait()
 

@@ -29,20 +29,21 @@ func TestReadsOfWhatWasRefusedGoLive(t *testing.T) {
 		o := fleettest.Silent(d)
 		o.Informers.MaxObjectBytes = 4096
 		cc := fleettest.Start(t, o)
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		read := func(name string, opts ...client.GetOption) (value string, cached bool, err error) {
 			var origin clustercache.Origin
 			var cm corev1.ConfigMap
-			err = cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name},
+			err = cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
+				client.ObjectKey{Namespace: "default", Name: name},
 				&cm, append(opts, &origin)...)
 			return cm.Data["value"], origin.Cached, err
 		}
 		list := func(opts ...client.ListOption) (items int, cached bool, err error) {
 			var origin clustercache.Origin
 			var l corev1.ConfigMapList
-			err = cc.Reader(fleettest.Key("a")).List(t.Context(), &l, append(opts, &origin)...)
+			err = cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &l, append(opts, &origin)...)
 			return len(l.Items), origin.Cached, err
 		}
 

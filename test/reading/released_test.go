@@ -62,7 +62,7 @@ func TestHazardReleasedWatchWasAhead(t *testing.T) {
 
 				get := func() (version string, err error) {
 					got := &corev1.ConfigMap{}
-					err = cc.Reader(fleettest.Key("a")).Get(t.Context(), one, got, clustercache.CacheOnly)
+					err = cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(), one, got, clustercache.CacheOnly)
 					return got.ResourceVersion, client.IgnoreNotFound(err)
 				}
 				version, err := get()

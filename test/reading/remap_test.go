@@ -79,7 +79,7 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 				feed := fleettest.FollowObjects(t,
 					cc, clustercache.ObjectSelection{Kinds: []client.Object{kind}, Watch: true})
 				feed.WaitAll("old")
-				writer, err := cc.Client(c.Key())
+				writer, err := cc.Cluster(c.Key()).Client()
 				require.NoError(t, err)
 				require.NoError(t, writer.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "old"},
 					fooNamed("", "")))
@@ -91,15 +91,15 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 				require.NoError(t, admin.Create(t.Context(), fooDefinition(again.plural, again.scope)))
 				require.NoError(t, direct(t, c).Create(t.Context(), fooNamed(again.namespace, "new")))
 				feed.WaitAll("new")
-				w, err := cc.Watch(t.Context(), c.Key(), kind)
+				w, err := cc.Cluster(c.Key()).Watch(t.Context(), kind)
 				require.NoError(t, err)
 				require.NoError(t, w.WaitForSync(t.Context()))
 				for _, mode := range []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly} {
 					list := fleettest.ListOf(foo)
-					require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, mode))
+					require.NoError(t, cc.Cluster(c.Key()).Reader().List(t.Context(), list, mode))
 					require.Len(t, list.Items, 1)
 				}
-				require.NoError(t, cc.Reader(c.Key()).Get(t.Context(),
+				require.NoError(t, cc.Cluster(c.Key()).Reader().Get(t.Context(),
 					client.ObjectKey{Namespace: again.namespace, Name: "new"}, fooNamed("", "")))
 				writeInTime(t, writer, fooNamed(again.namespace, "newer"))
 				feed.WaitAll("newer")
@@ -137,7 +137,7 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 				definition := fooDefinition("foos", was)
 				require.NoError(t, admin.Create(t.Context(), definition))
 				require.NoError(t, direct(t, c).Create(t.Context(), fooNamed(place, "old")))
-				w, err := cc.Watch(t.Context(), c.Key(), clustercache.Kind(foo))
+				w, err := cc.Cluster(c.Key()).Watch(t.Context(), clustercache.Kind(foo))
 				require.NoError(t, err)
 				require.NoError(t, w.WaitForSync(t.Context()))
 
@@ -152,15 +152,16 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 				for range 20 {
 					time.Sleep(time.Second)
 					list := fleettest.ListOf(foo)
-					if cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly) != nil ||
+					if cc.Cluster(c.Key()).Reader().List(t.Context(), list, clustercache.CacheOnly) != nil ||
 						len(list.Items) != 2 {
 						continue // it has not listed yet
 					}
 					for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.PreferCache} {
-						require.NoError(t, cc.Reader(c.Key()).Get(t.Context(),
+						require.NoError(t, cc.Cluster(c.Key()).Reader().Get(t.Context(),
 							client.ObjectKey{Namespace: "default", Name: "new"}, fooNamed("", ""), mode))
 						part := fleettest.ListOf(foo)
-						require.NoError(t, cc.Reader(c.Key()).List(t.Context(), part, client.InNamespace("default"),
+						require.NoError(t, cc.Cluster(c.Key()).Reader().List(t.Context(), part,
+							client.InNamespace("default"),
 							mode))
 						if again.namespace == "" {
 							require.Len(t, part.Items, 2, "the namespace is overlooked")
@@ -181,7 +182,7 @@ func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		require.NoError(t, c.Client().Create(t.Context(), fooDefinition("foos", "Namespaced")))
-		w, err := cc.Watch(t.Context(), c.Key(), clustercache.Kind(foo))
+		w, err := cc.Cluster(c.Key()).Watch(t.Context(), clustercache.Kind(foo))
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		c.NewEpoch()
@@ -190,7 +191,7 @@ func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.WaitSynced()
 		list := fleettest.ListOf(foo)
-		require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly))
+		require.NoError(t, cc.Cluster(c.Key()).Reader().List(t.Context(), list, clustercache.CacheOnly))
 		require.Len(t, list.Items, 1)
 	})
 }
@@ -233,7 +234,7 @@ func TestHazardKindWithoutWatchIsReadLive(t *testing.T) {
 			d := fleettest.NewDirectory()
 			d.Set(fleettest.Key("a"), config)
 			cc := fleettest.Start(t, fleettest.Silent(d))
-			require.NoError(t, cc.Engage(fleettest.Key("a")))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 			synctest.Wait()
 			for range 3 {
 				origin := clustercache.Origin{}
@@ -270,10 +271,10 @@ func TestHazardWatchIsRefusedThoughDiscoveryHasIt(t *testing.T) {
 		synctest.Wait()
 		api.Put("two", "2", nil)
 		list := &corev1.ConfigMapList{}
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list))
 		require.Len(t, list.Items, 2)
 		time.Sleep(41 * time.Second)
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, clustercache.CacheOnly))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, clustercache.CacheOnly))
 		require.Len(t, list.Items, 2)
 	})
 }

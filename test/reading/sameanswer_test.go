@@ -51,9 +51,9 @@ func configMapFleet(t *testing.T, n int) (*clustercache.ClusterCache, client.Rea
 	})
 	fleet.Add("fleet/a", someConfigMaps(n)...)
 	cc := fleet.ClusterCache()
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
-	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
-	return cc, cc.Reader(fleettest.Key("a"))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
+	return cc, cc.Cluster(fleettest.Key("a")).Reader()
 }
 
 // configMapForms returns an object and a list in every form.

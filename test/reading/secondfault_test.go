@@ -69,7 +69,7 @@ func afterSecondFault(t *testing.T, f *clustercachetest.Fleet, c *clustercachete
 	cc *clustercache.ClusterCache, verbs []string, strike func(*clustercachetest.Cluster) func()) {
 	t.Helper()
 	c.Store(fleettest.ColoredConfigMap("one", "blue"))
-	w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+	w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 	require.NoError(t, err)
 	f.WaitSynced()
 	c.Disconnect()
@@ -106,7 +106,7 @@ func afterSecondFault(t *testing.T, f *clustercachetest.Fleet, c *clustercachete
 		if w.Status().Informer.Synced && forbidden() {
 			require.True(t, apierrors.IsForbidden(w.Status().LastError), "%v", w.Status().LastError)
 			require.Equal(t, "Forbidden", clustercache.ReasonOf(w.Status().LastError))
-			_, synced, err := cc.WatchAndRead(t.Context(), c.Key(), fleettest.ConfigMap)
+			_, synced, err := cc.Cluster(c.Key()).WatchAndRead(t.Context(), fleettest.ConfigMap)
 			require.NoError(t, err)
 			require.False(t, synced)
 		}
@@ -126,7 +126,8 @@ func colorOf(
 ) (string, error) {
 	t.Helper()
 	got := &corev1.ConfigMap{}
-	err := cc.Reader(cluster).Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), got,
+	err := cc.Cluster(cluster).Reader().Get(t.Context(),
+		client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), got,
 		opts...)
 	return got.Data["color"], err
 }

@@ -39,12 +39,12 @@ func TestTheTransformOfAllResourcesIsForThoseWithoutOne(t *testing.T) {
 		east := fleet.Add("fleet/east", &corev1.ConfigMap{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta})
 		cc := fleet.ClusterCache()
 		for by, object := range map[string]client.Object{"own": &corev1.ConfigMap{}, "default": &corev1.Secret{}} {
-			w, err := cc.Watch(t.Context(), east.Key(), object)
+			w, err := cc.Cluster(east.Key()).Watch(t.Context(), object)
 			require.NoError(t, err)
 			defer w.Release()
 			require.NoError(t, w.WaitForSync(t.Context()))
 			key := client.ObjectKey{Namespace: "default", Name: "one"}
-			require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), key, object, clustercache.CacheOnly))
+			require.NoError(t, cc.Cluster(east.Key()).Reader().Get(t.Context(), key, object, clustercache.CacheOnly))
 			require.Equal(t, map[string]string{"by": by}, object.GetLabels())
 		}
 	})

@@ -23,20 +23,21 @@ func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"type": "x"}}
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{}, narrow...)
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{}, narrow...)
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		list := &corev1.SecretList{}
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list,
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list,
 			append(narrow, clustercache.CacheOnly)...))
 
-		w, err = cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{})
+		w, err = cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		before := api.Total()
 		for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.PreferCache} {
 			var origin clustercache.Origin
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, append(narrow, mode, &origin)...),
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, append(narrow, mode,
+				&origin)...),
 				mode)
 			require.True(t, origin.Cached, mode)
 		}
@@ -55,11 +56,13 @@ func TestHazardSelectorHasManySpellings(t *testing.T) {
 		require.NoError(t, fleettest.Watch(t, cc, narrow).WaitForSync(t.Context()))
 		for _, spelling := range []client.ListOption{narrow, client.MatchingLabels{"app": "x"}} {
 			list := &corev1.ConfigMapList{}
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, spelling, clustercache.CacheOnly))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, spelling,
+				clustercache.CacheOnly))
 			require.Len(t, list.Items, 1)
 		}
 		other := client.MatchingLabels{"app": "y"}
-		err = cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, other, clustercache.CacheOnly)
+		err = cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{}, other,
+			clustercache.CacheOnly)
 		require.ErrorIs(t, err, clustercache.ErrNotWatched)
 	})
 }
@@ -74,7 +77,7 @@ func TestHazardLaggingWideWatchHidesWhatALabelShows(t *testing.T) {
 		labeled := fleettest.Watch(t, cc, client.InNamespace("default"), client.MatchingLabels{"app": "x"})
 		require.NoError(t, labeled.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-		reader, before := cc.Reader(fleettest.Key("a")), &corev1.ConfigMap{}
+		reader, before := cc.Cluster(fleettest.Key("a")).Reader(), &corev1.ConfigMap{}
 		key := client.ObjectKey{Namespace: "default", Name: "one"}
 		require.NoError(t, reader.Get(t.Context(), key, before, clustercache.CacheOnly))
 		api.Lag("/api/v1/configmaps")

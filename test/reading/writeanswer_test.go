@@ -194,9 +194,9 @@ func writable(form, way string) bool {
 // is a typed error, and the caller's object stays unchanged.
 func TestHazardWriteIsAnsweredByNothing(t *testing.T) {
 	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
-		cached, err := cc.Client(fleettest.Key("a"))
+		cached, err := cc.Cluster(fleettest.Key("a")).Client()
 		require.NoError(t, err)
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		for way, w := range podWrites() {
 			for form, obj := range objectForms() {
@@ -264,7 +264,7 @@ func podsAnsweredBy(answer http.HandlerFunc) fleettest.AnswerFunc {
 // with a Status.
 func TestWriteAnsweredWithANameOfTheServersChoice(t *testing.T) {
 	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		generated := func() *corev1.Pod {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "on"}}
@@ -299,7 +299,7 @@ func TestHazardCreateIsAnsweredByWhatWasMade(t *testing.T) {
 			`{"name":"projectrequests","kind":"ProjectRequest","namespaced":false,"verbs":["create","list"]}]}`,
 	}
 	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		for body, because := range map[string]error{
 			`{"kind":"Project","apiVersion":"project.openshift.io/v1","metadata":{"name":"one"}}`: nil,
@@ -342,7 +342,7 @@ func TestHazardKindIsNamedStatus(t *testing.T) {
 			`{"name":"statuses","kind":"Status","namespaced":true,"verbs":["create","delete","list"]}]}`,
 	}
 	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
-		live, err := cc.LiveClient(fleettest.Key("a"))
+		live, err := cc.Cluster(fleettest.Key("a")).LiveClient()
 		require.NoError(t, err)
 		fresh := func() client.Object {
 			o := &unstructured.Unstructured{}

@@ -103,12 +103,12 @@ func TestRealReadsShowWhatWasWritten(t *testing.T) {
 	cc := fleettest.Start(t, o)
 	var watches []*clustercache.Watch
 	for _, kind := range []client.Object{&corev1.ConfigMap{}, &appsv1.Deployment{}} {
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), kind, client.InNamespace("default"))
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), kind, client.InNamespace("default"))
 		require.NoError(t, err)
 		watches = append(watches, w)
 	}
-	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
-	c, err := cc.Client(fleettest.Key("a"))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
+	c, err := cc.Cluster(fleettest.Key("a")).Client()
 	require.NoError(t, err)
 
 	for way, write := range ownWrites {
@@ -118,7 +118,7 @@ func TestRealReadsShowWhatWasWritten(t *testing.T) {
 				require.NoError(t, w.WaitForSync(t.Context()))
 			}
 			require.Eventually(t, func() bool { // the watches have caught up
-				cached, _ := states(t, cc.Reader(fleettest.Key("a")), client.InNamespace("default"))
+				cached, _ := states(t, cc.Cluster(fleettest.Key("a")).Reader(), client.InNamespace("default"))
 				truth, _ := states(t, server.Client(), client.InNamespace("default"))
 				return len(cached) == len(truth) && cached["ConfigMap kept"] == truth["ConfigMap kept"] &&
 					cached["Deployment one"] == truth["Deployment one"]
@@ -147,9 +147,9 @@ func TestRealWritesByOtherKindsOfAnObjectAreShown(t *testing.T) {
 	o := fleettest.Quick(d)
 	o.ReadYourWrites = 20 * time.Second
 	cc := fleettest.Start(t, o)
-	require.NoError(t, cc.Engage(fleettest.Key("a")))
-	require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
-	c, err := cc.Client(fleettest.Key("a"))
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+	require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
+	c, err := cc.Cluster(fleettest.Key("a")).Client()
 	require.NoError(t, err)
 
 	event := func(apiVersion string) *unstructured.Unstructured {
@@ -182,7 +182,7 @@ func TestRealWritesByOtherKindsOfAnObjectAreShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			written, read := pair[0], pair[1]
-			w, err := cc.Watch(t.Context(), fleettest.Key("a"), read, client.InNamespace("default"))
+			w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), read, client.InNamespace("default"))
 			require.NoError(t, err)
 			t.Cleanup(w.Release)
 			require.NoError(t, w.WaitForSync(t.Context()))

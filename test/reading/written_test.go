@@ -50,13 +50,13 @@ func newLate(t *testing.T, readYourWrites time.Duration, opts ...client.ListOpti
 	o := fleettest.Silent(d)
 	o.ReadYourWrites = readYourWrites
 	l.cc = fleettest.Start(t, o)
-	require.NoError(t, l.cc.Engage(fleettest.Key("a")))
+	require.NoError(t, l.cc.Cluster(fleettest.Key("a")).Engage())
 	synctest.Wait()
 
 	var err error
-	l.c, err = l.cc.Client(fleettest.Key("a"))
+	l.c, err = l.cc.Cluster(fleettest.Key("a")).Client()
 	require.NoError(t, err)
-	l.live, err = l.cc.LiveClient(fleettest.Key("a"))
+	l.live, err = l.cc.Cluster(fleettest.Key("a")).LiveClient()
 	require.NoError(t, err)
 	require.NoError(t, l.live.Create(t.Context(), &appsv1.Deployment{ObjectMeta: fleettest.ObjectMeta("one"),
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
@@ -64,7 +64,7 @@ func newLate(t *testing.T, readYourWrites time.Duration, opts ...client.ListOpti
 	require.NoError(t, l.live.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "kept", Finalizers: []string{"example.com/keep"}}}))
 	for _, kind := range []client.Object{&corev1.ConfigMap{}, &appsv1.Deployment{}} {
-		w, err := l.cc.Watch(t.Context(), fleettest.Key("a"), kind, opts...)
+		w, err := l.cc.Cluster(fleettest.Key("a")).Watch(t.Context(), kind, opts...)
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}

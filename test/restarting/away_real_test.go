@@ -34,7 +34,7 @@ func beginReal(t *testing.T, d *fleettest.Directory, path string) *operator {
 		quick.Logger, quick.MetricsRegisterer, quick.Persist = o.Logger, o.MetricsRegisterer, o.Persist
 		*o = quick
 	})
-	require.NoError(t, o.Engage(fleettest.Key("a")))
+	require.NoError(t, o.Cluster(fleettest.Key("a")).Engage())
 
 	return o
 }
@@ -188,12 +188,13 @@ func rightsRevoked(t *testing.T, c *testenv.Cluster) {
 			require.NoError(t, user.Grant(t.Context(), left...))
 		}
 		o := beginReal(t, d, path)
-		w, err := o.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
+		w, err := o.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), fleettest.Patience)
 		require.True(t, apierrors.IsForbidden(w.WaitForSync(ctx)))
 		cancel()
-		require.Error(t, o.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly))
+		require.Error(t, o.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},
+			clustercache.CacheOnly))
 		put(t, c, "secret", fmt.Sprint("seen by nobody ", len(left)))
 		require.NoError(t, user.Grant(t.Context(), rules...))
 		require.Eventually(t, func() bool { return w.WaitForSync(t.Context()) == nil }, // it returns a refusal at once
@@ -267,7 +268,7 @@ func showsParts(t *testing.T, c *testenv.Cluster, path, version string) {
 	o := beginReal(t, directory(c), path)
 	o.watch(fleettest.Key("a"), clustercache.Kind(gvk))
 	require.Equal(t, parts(t, c.Client(), version),
-		parts(t, o.Reader(fleettest.Key("a")), version, clustercache.CacheOnly))
+		parts(t, o.Cluster(fleettest.Key("a")).Reader(), version, clustercache.CacheOnly))
 	o.end()
 }
 
@@ -298,12 +299,13 @@ func anotherVersion(t *testing.T, c *testenv.Cluster) {
 		return apierrors.IsNotFound(c.Client().List(t.Context(), fleettest.ListOf(part)))
 	}, fleettest.Patience, 20*time.Millisecond)
 	o := beginReal(t, directory(c), path)
-	if w, err := o.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(part)); err == nil {
+	if w, err := o.Cluster(fleettest.Key("a")).Watch(t.Context(), clustercache.Kind(part)); err == nil {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		require.Error(t, w.WaitForSync(ctx))
 		cancel()
 	}
-	require.Error(t, o.Reader(fleettest.Key("a")).List(t.Context(), fleettest.ListOf(part), clustercache.CacheOnly))
+	require.Error(t, o.Cluster(fleettest.Key("a")).Reader().List(t.Context(), fleettest.ListOf(part),
+		clustercache.CacheOnly))
 	o.end()
 	showsParts(t, c, path, "v2")
 }

@@ -83,7 +83,7 @@ func (o *operator) end() {
 func (o *operator) watch(cluster client.ObjectKey, kinds ...client.Object) {
 	o.t.Helper()
 	for _, kind := range kinds {
-		w, err := o.Watch(o.t.Context(), cluster, kind)
+		w, err := o.Cluster(cluster).Watch(o.t.Context(), kind)
 		require.NoError(o.t, err)
 		require.NoError(o.t, w.WaitForSync(o.t.Context()))
 	}
@@ -107,7 +107,7 @@ func (o *operator) metric(name string) (sum float64) {
 // names returns the ConfigMaps of the cache, and their values.
 func (o *operator) names(cluster client.ObjectKey) map[string]string {
 	o.t.Helper()
-	return namesIn(o.t, o.Reader(cluster), clustercache.CacheOnly)
+	return namesIn(o.t, o.Cluster(cluster).Reader(), clustercache.CacheOnly)
 }
 
 func namesIn(t *testing.T, r client.Reader, opts ...client.ListOption) map[string]string {
@@ -235,10 +235,11 @@ func TestRestartBesideChangedClusters(t *testing.T) {
 				require.Equal(t, name != "same", after-before > 0, name)
 			}
 		}
-		_, err := second.Watch(t.Context(), clusters["hung"].Key(), &corev1.ConfigMap{})
+		_, err := second.Cluster(clusters["hung"].Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
-		err = second.Reader(clusters["hung"].Key()).List(t.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly)
+		err = second.Cluster(clusters["hung"].Key()).Reader().List(t.Context(), &corev1.ConfigMapList{},
+			clustercache.CacheOnly)
 		require.Error(t, err, "a cluster that has not proved its identity shows nothing")
 		clusters["hung"].Connect()
 		second.watch(clusters["hung"].Key(), &corev1.ConfigMap{})

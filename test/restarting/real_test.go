@@ -30,7 +30,7 @@ func TestRealRestart(t *testing.T) {
 			quick.Logger, quick.MetricsRegisterer, quick.Persist = o.Logger, o.MetricsRegisterer, o.Persist
 			*o = quick
 		})
-		require.NoError(t, o.Engage(fleettest.Key("a")))
+		require.NoError(t, o.Cluster(fleettest.Key("a")).Engage())
 		o.watch(fleettest.Key("a"), &corev1.ConfigMap{}, &appsv1.Deployment{})
 		require.Equal(t, namesIn(t, c.Client()), o.names(fleettest.Key("a")))
 		return o

@@ -135,11 +135,11 @@ func playVictim(given string) error {
 func watchAll(ctx context.Context, cc *clustercache.ClusterCache, task victimTask) error {
 	var watches []*clustercache.Watch
 	for name := range task.Kubeconfigs {
-		if err := cc.Engage(fleettest.Key(name)); err != nil {
+		if err := cc.Cluster(fleettest.Key(name)).Engage(); err != nil {
 			return err
 		}
 		for _, gvk := range victimKinds {
-			w, err := cc.Watch(ctx, fleettest.Key(name), clustercache.Kind(gvk))
+			w, err := cc.Cluster(fleettest.Key(name)).Watch(ctx, clustercache.Kind(gvk))
 			if err != nil {
 				return err
 			}
@@ -158,7 +158,8 @@ func watchAll(ctx context.Context, cc *clustercache.ClusterCache, task victimTas
 func report(cc *clustercache.ClusterCache, metrics *prometheus.Registry, task victimTask) error {
 	r := victimReport{Objects: map[string]string{}}
 	for name := range task.Kubeconfigs {
-		err := contents(context.Background(), r.Objects, name, cc.Reader(fleettest.Key(name)), clustercache.CacheOnly)
+		reader := cc.Cluster(fleettest.Key(name)).Reader()
+		err := contents(context.Background(), r.Objects, name, reader, clustercache.CacheOnly)
 		if err != nil {
 			return err
 		}

@@ -84,9 +84,9 @@ func TestRealWayBackNeedsNoChangeOfAnObject(t *testing.T) {
 	})
 	configMaps, gadgets := follow(t, cc, "ConfigMap"), follow(t, cc, "Gadget")
 	gvk := schema.GroupVersionKind{Group: "toys.example", Version: "v1", Kind: "Gadget"}
-	_, err = cc.Watch(t.Context(), key("one"), &corev1.ConfigMap{})
+	_, err = cc.Cluster(key("one")).Watch(t.Context(), &corev1.ConfigMap{})
 	require.NoError(t, err)
-	_, err = cc.Watch(t.Context(), key("one"), clustercache.Kind(gvk))
+	_, err = cc.Cluster(key("one")).Watch(t.Context(), clustercache.Kind(gvk))
 	require.NoError(t, err)
 	configMaps.next(t, "")
 	gadgets.next(t, "NotServed")

@@ -98,7 +98,7 @@ func (d *declarations) uses(cluster string) []string {
 // informers returns how many informers run in a cluster, including those that
 // linger.
 func (d *declarations) informers(cluster string) int {
-	s, err := d.cc.Status(key(cluster))
+	s, err := d.cc.Cluster(key(cluster)).Status()
 	if err != nil {
 		return 0
 	}

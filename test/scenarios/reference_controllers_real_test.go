@@ -162,7 +162,7 @@ func lateSubscriber(t *testing.T, east, west *testenv.Cluster) {
 		create(t, east, configMap(ns, fmt.Sprint("o", i), "0"))
 	}
 	cc, _ := run(t, options(t, both(east, west)))
-	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := cc.Cluster(key("east")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 
@@ -271,7 +271,7 @@ func burst(t *testing.T, east, _ *testenv.Cluster) {
 	var value atomic.Value
 	reconciler := reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
 		got := &corev1.ConfigMap{}
-		if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, got, clustercache.CacheOnly); err != nil {
+		if err := cc.Cluster(r.Cluster).Reader().Get(ctx, r.ObjectKey, got, clustercache.CacheOnly); err != nil {
 			return reconcile.Result{}, err
 		}
 		value.Store(got.Data["value"])

@@ -91,7 +91,8 @@ func unusedEndsUsedStays(t *testing.T, hub, remote *testenv.Cluster) {
 	create(t, remote, configMap(d.namespace, "new", ""))
 	eventually(t, "the other one is alive", func() bool {
 		name := client.ObjectKey{Namespace: d.namespace, Name: "new"}
-		return d.cc.Reader(key("west")).Get(t.Context(), name, &corev1.ConfigMap{}, clustercache.CacheOnly) == nil
+		return d.cc.Cluster(key("west")).Reader().Get(t.Context(), name, &corev1.ConfigMap{},
+			clustercache.CacheOnly) == nil
 	})
 	lists, _ := listed(t, remote, "configmaps")
 	require.Equal(t, 1, lists)
@@ -133,7 +134,8 @@ func declaredAgain(t *testing.T, hub, remote *testenv.Cluster) {
 
 	d.declareSynced(t, "o", d.target("west", &corev1.ConfigMap{}))
 	got := &corev1.ConfigMap{}
-	require.NoError(t, d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKey{Namespace: d.namespace, Name: "one"},
+	require.NoError(t, d.cc.Cluster(key("west")).Reader().Get(t.Context(),
+		client.ObjectKey{Namespace: d.namespace, Name: "one"},
 		got, clustercache.CacheOnly))
 	require.Equal(t, "2", got.Data["value"])
 	eventually(t, "told of both", func() bool { return feed.value("west/one") == "2" && feed.value("west/two") == "1" })
@@ -148,7 +150,8 @@ func usageIsShown(t *testing.T, hub, remote *testenv.Cluster) {
 	create(t, hub, configMap(d.namespace, "o", ""), configMap(d.namespace, "p", ""))
 	d.declareSynced(t, "o", d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}))
 	d.declareSynced(t, "p", d.target("west", &corev1.ConfigMap{}))
-	_, _, err := d.cc.WatchAndRead(t.Context(), key("west"), schema.GroupVersionKind{Version: "v1", Kind: "Service"})
+	_, _, err := d.cc.Cluster(key("west")).WatchAndRead(t.Context(),
+		schema.GroupVersionKind{Version: "v1", Kind: "Service"})
 	require.NoError(t, err)
 	text, err := json.Marshal(d.cc.Usage())
 	require.NoError(t, err)
@@ -245,7 +248,8 @@ func setIsReplaced(t *testing.T, hub, remote *testenv.Cluster) {
 	create(t, remote, &corev1.Secret{ObjectMeta: configMap(d.namespace, "one", "").ObjectMeta})
 	eventually(t, "the second goes on", func() bool {
 		list := &corev1.SecretList{}
-		err := d.cc.Reader(key("west")).List(t.Context(), list, client.InNamespace(d.namespace), clustercache.CacheOnly)
+		err := d.cc.Cluster(key("west")).Reader().List(t.Context(), list, client.InNamespace(d.namespace),
+			clustercache.CacheOnly)
 		return err == nil && len(list.Items) > 0
 	})
 	for _, resource := range []string{"configmaps", "secrets", "services"} {
@@ -400,7 +404,7 @@ func selectorsReachTheServer(t *testing.T, hub, remote *testenv.Cluster) {
 	path := "/api/v1/namespaces/" + d.namespace + "/configmaps "
 	require.ElementsMatch(t, []string{path + "a=1 ", path + " metadata.name=two"}, asked)
 	require.Equal(t, "/api/v1/namespaces/kube-public/secrets", d.asked(t, remote, "secrets")[0].Get("path"))
-	s, err := d.cc.Status(key("west"))
+	s, err := d.cc.Cluster(key("west")).Status()
 	require.NoError(t, err)
 	require.Equal(t, 3, s.Informers)
 
@@ -439,7 +443,7 @@ func kindIsFoundLater(t *testing.T, hub, remote *testenv.Cluster) {
 	// The informer may have listed after the definition was created but before
 	// the object was.
 	eventually(t, "its object arrives", func() bool {
-		return d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKeyFromObject(one),
+		return d.cc.Cluster(key("west")).Reader().Get(t.Context(), client.ObjectKeyFromObject(one),
 			got, clustercache.CacheOnly) == nil
 	})
 }

@@ -67,7 +67,7 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 	cc, _ := run(t, options(t, both(east, west)))
 	var initial, live, missing atomic.Int64
 	find := func(ctx context.Context, cluster, name client.ObjectKey) error {
-		return cc.Reader(cluster).Get(ctx, name, &corev1.ConfigMap{}, clustercache.CacheOnly)
+		return cc.Cluster(cluster).Reader().Get(ctx, name, &corev1.ConfigMap{}, clustercache.CacheOnly)
 	}
 	seen := newJournal()
 	reconciler := reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
@@ -113,7 +113,7 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	control(t, seen, 1, s)
 	a := in("east", configMaps, ns, "a")
 	seen.after(t, func() { create(t, east, configMap(ns, "a", "1")) }, a)
-	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := cc.Cluster(key("east")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 
@@ -151,7 +151,7 @@ func relistAfterOutage(t *testing.T, east, _ *testenv.Cluster) {
 	}
 	proxy := east.Proxy(t)
 	cc, _ := run(t, options(t, map[string]*rest.Config{"east": proxy.Config()}))
-	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := cc.Cluster(key("east")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	var mu sync.Mutex
 	var events []string
@@ -214,7 +214,7 @@ func gracefulShutdown(t *testing.T, east, _ *testenv.Cluster) {
 	require.NoError(t, s.Close(t.Context()))
 	before := calls.Load()
 	update(t, east, configMap(ns, "a", "2"))
-	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := cc.Cluster(key("east")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	o := configMap(ns, "a", "3")
@@ -227,9 +227,9 @@ func waitersAreReleased(t *testing.T, east, _ *testenv.Cluster) {
 	proxy := east.Proxy(t)
 	proxy.Blackhole(faultproxy.Both)
 	cc, stop := run(t, options(t, map[string]*rest.Config{"silent": proxy.Config()}))
-	released, err := cc.Watch(t.Context(), key("silent"), &corev1.ConfigMap{})
+	released, err := cc.Cluster(key("silent")).Watch(t.Context(), &corev1.ConfigMap{})
 	require.NoError(t, err)
-	ended, err := cc.Watch(t.Context(), key("silent"), &corev1.ConfigMap{})
+	ended, err := cc.Cluster(key("silent")).Watch(t.Context(), &corev1.ConfigMap{})
 	require.NoError(t, err)
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { first <- released.WaitForSync(context.Background()) }()
@@ -247,7 +247,7 @@ func loadAndUnload(t *testing.T, east, _ *testenv.Cluster) {
 		return controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueObject)
 	}
 	informers := func() int {
-		s, err := cc.Status(key("east"))
+		s, err := cc.Cluster(key("east")).Status()
 		require.NoError(t, err)
 		return s.Informers
 	}
@@ -287,7 +287,7 @@ func pauseKeepsCache(t *testing.T, east, _ *testenv.Cluster) {
 	a := in("east", configMaps, ns, "a")
 	s := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), seen.mapped)
 	seen.after(t, func() { control(t, newJournal(), 1, s) }, a)
-	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := cc.Cluster(key("east")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	s.Pause()
 	before := seen.count(a)
@@ -297,7 +297,7 @@ func pauseKeepsCache(t *testing.T, east, _ *testenv.Cluster) {
 	}
 	require.NoError(t, w.WaitForVersion(t.Context(), o.ResourceVersion))
 	got := &corev1.ConfigMap{}
-	require.NoError(t, cc.Reader(key("east")).Get(t.Context(), a.ObjectKey, got, clustercache.CacheOnly))
+	require.NoError(t, cc.Cluster(key("east")).Reader().Get(t.Context(), a.ObjectKey, got, clustercache.CacheOnly))
 	require.Equal(t, "5", got.Data["value"], "the cache goes on")
 	require.Equal(t, before, seen.count(a))
 	s.Continue()
@@ -350,7 +350,7 @@ func deleteCarriesState(t *testing.T, east, _ *testenv.Cluster) {
 	create(t, east, configMap(ns, "seen", "1"), configMap(ns, "missed", "1"))
 	proxy := east.Proxy(t)
 	cc, _ := run(t, options(t, map[string]*rest.Config{"east": proxy.Config()}))
-	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := cc.Cluster(key("east")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	deletes := make(chan informerpool.Event, 10)
 	reg, err := w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {

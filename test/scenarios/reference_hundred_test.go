@@ -64,7 +64,7 @@ func hundredClusters(t *testing.T, number, lists int) {
 	var watches []*clustercache.Watch
 	for _, k := range append([]client.ObjectKey{hung.Key()}, remote...) {
 		for _, kind := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} {
-			w, err := cc.Watch(t.Context(), k, kind)
+			w, err := cc.Cluster(k).Watch(t.Context(), kind)
 			require.NoError(t, err)
 			watches = append(watches, w)
 		}

@@ -38,7 +38,7 @@ func oneHungAmongHundred(t *testing.T) {
 	var held *clustercache.Watch // a watch of the cluster that hangs
 	for i := range 100 {
 		c := fleet.Add(fmt.Sprintf("fleet/c%d", i), configMap("default", "one", ""))
-		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		if i == 0 {
@@ -53,7 +53,7 @@ func oneHungAmongHundred(t *testing.T) {
 		requireNoWait(t, cc, others)
 		time.Sleep(time.Second)
 	}
-	status, err := cc.Status(hung.Key())
+	status, err := cc.Cluster(hung.Key()).Status()
 	require.NoError(t, err)
 	require.False(t, status.Connected)
 
@@ -61,7 +61,7 @@ func oneHungAmongHundred(t *testing.T) {
 	hung.Remove()
 	held.Release()
 	eventually(t, "it is removed", func() bool {
-		_, err := cc.Status(hung.Key())
+		_, err := cc.Cluster(hung.Key()).Status()
 		return errors.Is(err, clustercache.ErrUnknownCluster)
 	})
 	require.Less(t, time.Since(begin), 10*time.Second)
@@ -74,7 +74,7 @@ func requireNoWait(t *testing.T, cc *clustercache.ClusterCache, clusters []clien
 	for _, k := range clusters {
 		_, err := readCached(t, cc, k, "default", "one")
 		require.NoError(t, err)
-		w, err := cc.Watch(t.Context(), k, &corev1.ConfigMap{})
+		w, err := cc.Cluster(k).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.Zero(t, time.Since(begin), "%s", k)
 		w.Release()

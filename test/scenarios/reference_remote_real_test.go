@@ -59,7 +59,7 @@ func firstReaderListsOnce(t *testing.T, hub, east, _ *testenv.Cluster) {
 	var callers sync.WaitGroup
 	for range 50 {
 		callers.Go(func() {
-			reader, _, err := r.cc.WatchAndRead(t.Context(), r.key("east"), configMaps)
+			reader, _, err := r.cc.Cluster(r.key("east")).WatchAndRead(t.Context(), configMaps)
 			if err != nil || reader == nil {
 				t.Errorf("%v %v", reader, err)
 			}
@@ -67,7 +67,7 @@ func firstReaderListsOnce(t *testing.T, hub, east, _ *testenv.Cluster) {
 	}
 	callers.Wait()
 	eventually(t, "synced", func() bool {
-		_, synced, err := r.cc.WatchAndRead(t.Context(), r.key("east"), configMaps)
+		_, synced, err := r.cc.Cluster(r.key("east")).WatchAndRead(t.Context(), configMaps)
 		require.NoError(t, err)
 		return synced
 	})
@@ -89,7 +89,8 @@ func readerComesAtOnce(t *testing.T, hub, east, _ *testenv.Cluster) {
 	r.describe(t, "east", proxy.Kubeconfig())
 	watchSynced(t, r.cc, r.key("east"), &corev1.Secret{}, ns) // so that the cluster's kinds are known
 	proxy.Blackhole(faultproxy.ToClient)
-	reader, synced, err := r.cc.WatchAndRead(t.Context(), r.key("east"), configMaps) // returns although no data arrives
+	reader, synced, err := r.cc.Cluster(r.key("east")).WatchAndRead(t.Context(),
+		configMaps) // returns although no data arrives
 	require.NoError(t, err)
 	require.False(t, synced)
 	for _, name := range []string{"one", "none"} {
@@ -100,7 +101,7 @@ func readerComesAtOnce(t *testing.T, hub, east, _ *testenv.Cluster) {
 	}
 	require.NoError(t, proxy.Heal())
 	eventually(t, "synced", func() bool {
-		_, synced, err := r.cc.WatchAndRead(t.Context(), r.key("east"), configMaps)
+		_, synced, err := r.cc.Cluster(r.key("east")).WatchAndRead(t.Context(), configMaps)
 		require.NoError(t, err)
 		return synced
 	})
@@ -142,7 +143,7 @@ func anyKind(t *testing.T, hub, east, _ *testenv.Cluster) {
 	create(t, east, widget)
 	changes.await(t, r.key("east"), widgets, "round", informerpool.Added)
 	got := unstructuredOf(widgets, "", "")
-	require.NoError(t, r.cc.Reader(r.key("east")).Get(t.Context(), client.ObjectKeyFromObject(widget), got,
+	require.NoError(t, r.cc.Cluster(r.key("east")).Reader().Get(t.Context(), client.ObjectKeyFromObject(widget), got,
 		clustercache.CacheOnly))
 	require.Equal(t, widget.Object["spec"], got.Object["spec"])
 }
@@ -178,7 +179,7 @@ func nothingMixes(t *testing.T, hub, east, west *testenv.Cluster) {
 	require.Empty(t, changes.of(r.key("west"), widgets, "same"))
 	// Ending one informer must not end the other.
 	for _, key := range []client.ObjectKey{r.key("east"), r.key("west")} {
-		s, err := r.cc.Status(key)
+		s, err := r.cc.Cluster(key).Status()
 		require.NoError(t, err)
 		require.Equal(t, 2, s.Informers)
 	}
@@ -258,22 +259,22 @@ func fourWaysToHaveNoAccess(t *testing.T, hub, east, _ *testenv.Cluster) {
 	}
 	watchSynced(t, r.cc, r.key("good"), &corev1.ConfigMap{}, "default")
 	for name := range is {
-		require.NoError(t, r.cc.Engage(r.key(name)))
+		require.NoError(t, r.cc.Cluster(r.key(name)).Engage())
 		eventually(t, name, func() bool { return is[name](failure(r.cc, r.key(name))) })
 		err := failure(r.cc, r.key(name))
 		for other, isOther := range is {
 			require.Equal(t, name == other, isOther(err), "%s taken for %s: %v", name, other, err)
 		}
 		t.Logf("%s: %v", name, err)
-		reader, _, err := r.cc.WatchAndRead(t.Context(), r.key(name), configMaps) // must not hang
+		reader, _, err := r.cc.Cluster(r.key(name)).WatchAndRead(t.Context(), configMaps) // must not hang
 		require.NoError(t, err)
 		require.Error(t, reader.List(t.Context(), &corev1.ConfigMapList{}))
 	}
 	r.stop()
 	again := newRemotes(t, hub)
 	for name := range is {
-		require.NoError(t, again.cc.Engage(again.key(name)))
-		again.cc.Disengage(again.key(name))
+		require.NoError(t, again.cc.Cluster(again.key(name)).Engage())
+		again.cc.Cluster(again.key(name)).Disengage()
 	}
 	eventually(t, "nothing is known any more",
 		func() bool { return len(again.cc.Clusters()) == 0 && len(again.cc.Statuses()) == 0 })
@@ -286,7 +287,7 @@ func hungClusterDelaysNobody(t *testing.T, hub, east, west *testenv.Cluster) {
 	proxy.Blackhole(faultproxy.Both)
 	r := newRemotes(t, hub)
 	r.describe(t, "hung", proxy.Kubeconfig())
-	_, _, err := r.cc.WatchAndRead(t.Context(), r.key("hung"), configMaps)
+	_, _, err := r.cc.Cluster(r.key("hung")).WatchAndRead(t.Context(), configMaps)
 	require.NoError(t, err)
 	require.NoError(t, proxy.WaitAccepted(t.Context(), 1)) // the dial is in progress
 
@@ -295,9 +296,9 @@ func hungClusterDelaysNobody(t *testing.T, hub, east, west *testenv.Cluster) {
 	var took []time.Duration
 	for range 200 {
 		begin := time.Now()
-		_, _, err := r.cc.WatchAndRead(t.Context(), r.key("hung"), widgets)
+		_, _, err := r.cc.Cluster(r.key("hung")).WatchAndRead(t.Context(), widgets)
 		require.NoError(t, err)
-		_, _, err = r.cc.WatchAndRead(t.Context(), r.key("east"), configMaps)
+		_, _, err = r.cc.Cluster(r.key("east")).WatchAndRead(t.Context(), configMaps)
 		require.NoError(t, err)
 		_, err = readCached(t, r.cc, r.key("east"), ns, "one")
 		require.NoError(t, err)
@@ -324,7 +325,7 @@ func allWhoRaceShare(t *testing.T, hub, east, _ *testenv.Cluster) {
 	for i := range watches {
 		done.Go(func() {
 			<-start
-			w, err := r.cc.Watch(t.Context(), r.key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
+			w, err := r.cc.Cluster(r.key("east")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 			if err != nil {
 				t.Error(err)
 				return
@@ -363,7 +364,7 @@ func stopEndsEverything(t *testing.T, hub, east, west *testenv.Cluster) {
 	}
 	proxy.Blackhole(faultproxy.Both)
 	waiting := make(chan error, 1)
-	w, err := r.cc.Watch(t.Context(), r.key("hung"), clustercache.Kind(widgets))
+	w, err := r.cc.Cluster(r.key("hung")).Watch(t.Context(), clustercache.Kind(widgets))
 	require.NoError(t, err)
 	go func() { waiting <- w.WaitForSync(t.Context()) }()
 	begin := time.Now()
@@ -376,7 +377,7 @@ func stopEndsEverything(t *testing.T, hub, east, west *testenv.Cluster) {
 	eventually(t, "goroutines return to where they were", func() bool {
 		return runtime.NumGoroutine() <= before+hubGoroutines
 	})
-	require.ErrorIs(t, r.cc.Engage(r.key("east")), clustercache.ErrClosed)
+	require.ErrorIs(t, r.cc.Cluster(r.key("east")).Engage(), clustercache.ErrClosed)
 }
 
 // hubGoroutines is the number of goroutines of the idle connection of the
@@ -420,11 +421,12 @@ func secretComesLater(t *testing.T, hub, remote *testenv.Cluster) {
 	cc, _ := run(t, resolved(t, flux))
 	events := clusterEvents(t, cc)
 	cluster := client.ObjectKeyFromObject(apps)
-	w, err := cc.Watch(t.Context(), cluster, &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := cc.Cluster(cluster).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	eventually(t, "not ready is told",
 		func() bool { return errors.Is(failure(cc, cluster), resolver.ErrSecretNotFound) })
-	err = cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"}, &corev1.ConfigMap{})
+	err = cc.Cluster(cluster).Reader().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"},
+		&corev1.ConfigMap{})
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
 	require.ErrorIs(t, err, resolver.ErrNoAccess)
 
@@ -444,10 +446,10 @@ func nothingIsDialledBeforeReady(t *testing.T, hub, remote *testenv.Cluster) {
 	object := unstructuredOf(capiClusters, r.namespace, "new")
 	create(t, hub, object)
 	r.describe(t, "new", proxy.Kubeconfig()) // providers write it before any server responds
-	require.NoError(t, r.cc.Engage(r.key("new")))
+	require.NoError(t, r.cc.Cluster(r.key("new")).Engage())
 	eventually(t, "not ready is told",
 		func() bool { return errors.Is(failure(r.cc, r.key("new")), resolver.ErrNotReady) })
-	s, err := r.cc.Status(r.key("new"))
+	s, err := r.cc.Cluster(r.key("new")).Status()
 	require.NoError(t, err)
 	require.Equal(t, clustercache.PhasePending, s.Phase)
 	require.Zero(t, proxy.Stats().Accepted)
@@ -543,11 +545,11 @@ func liveClient(t *testing.T, hub, remote *testenv.Cluster) {
 	require.NoError(t, err)
 	r := newRemotes(t, hub)
 	r.describe(t, "remote", account.Kubeconfig())
-	w, err := r.cc.Watch(t.Context(), r.key("remote"), &corev1.ConfigMap{}, client.InNamespace(ns))
+	w, err := r.cc.Cluster(r.key("remote")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
 	err = w.WaitForSync(t.Context())
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
-	c, err := r.cc.Client(r.key("remote"))
+	c, err := r.cc.Cluster(r.key("remote")).Client()
 	require.NoError(t, err)
 	o := configMap(ns, "one", "1")
 	require.NoError(t, c.Create(t.Context(), o))
@@ -590,7 +592,7 @@ func cleanedUpWithoutContact(t *testing.T, hub, remote *testenv.Cluster) {
 	require.NoError(t, hub.Client().Delete(t.Context(), secret))
 	next(t, events, cluster, clustercache.Removed)
 	changes.await(t, cluster, configMaps, "one", informerpool.Deleted)
-	require.ErrorIs(t, cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"},
+	require.ErrorIs(t, cc.Cluster(cluster).Reader().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"},
 		&corev1.ConfigMap{}), clustercache.ErrUnknownCluster)
 	w.Release()
 	eventually(t, "it is forgotten", func() bool { return len(cc.Clusters()) == 0 && len(cc.Statuses()) == 0 })

@@ -105,7 +105,7 @@ func unstructuredOf(gvk schema.GroupVersionKind, namespace, name string) *unstru
 func watchSynced(t *testing.T, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind client.Object,
 	namespace string) *clustercache.Watch {
 	t.Helper()
-	w, err := cc.Watch(t.Context(), cluster, kind, client.InNamespace(namespace))
+	w, err := cc.Cluster(cluster).Watch(t.Context(), kind, client.InNamespace(namespace))
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	return w
@@ -116,7 +116,7 @@ func readCached(t *testing.T, cc *clustercache.ClusterCache, cluster client.Obje
 	name string) (*corev1.ConfigMap, error) {
 	t.Helper()
 	got := &corev1.ConfigMap{}
-	err := cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name},
+	err := cc.Cluster(cluster).Reader().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name},
 		got, clustercache.CacheOnly)
 	return got, err
 }
@@ -215,6 +215,6 @@ func received(t *testing.T, c *testenv.Cluster) int {
 
 // failure returns the last error of a cluster.
 func failure(cc *clustercache.ClusterCache, cluster client.ObjectKey) error {
-	s, err := cc.Status(cluster)
+	s, err := cc.Cluster(cluster).Status()
 	return errors.Join(err, s.LastError)
 }

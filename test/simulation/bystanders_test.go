@@ -86,7 +86,7 @@ func (w *world) settle() {
 				&bystander{sub, len(s.current().of(sub.kind.gvk.Group).Requests(nil)), sub.count()})
 		}
 		var err error
-		c.status, err = w.cc.Status(s.key)
+		c.status, err = w.cc.Cluster(s.key).Status()
 		w.must(err)
 		c.events, c.lines = len(w.eventsOf(s)), len(w.lines())
 		w.before[s] = c
@@ -125,7 +125,7 @@ func (w *world) undisturbed(s *site) {
 			w.fail("beside %s: %d lists and %d watches of %s", w.familyNames(), lists, watches, x.selection)
 		}
 	}
-	is, err := w.cc.Status(s.key)
+	is, err := w.cc.Cluster(s.key).Status()
 	w.must(err)
 	events := w.eventsOf(s)[c.events:]
 	if is.Epoch != c.status.Epoch || is.Connects != c.status.Connects || is.HistoryResets != c.status.HistoryResets ||

@@ -70,7 +70,7 @@ func (w *world) expose() {
 		w.must(err)
 		w.look("status", fmt.Sprintf("%+v\n%#v\n%s", st, st, raw))
 		_ = w.lookAt("status", st.LastError)
-		watches, _ := w.cc.WatchStatuses(st.Cluster)
+		watches, _ := w.cc.Cluster(st.Cluster).WatchStatuses()
 		w.look("status of watches", fmt.Sprintf("%+v", watches))
 		for _, query := range []string{"", "format=json&"} {
 			page := httptest.NewRecorder()

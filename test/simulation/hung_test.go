@@ -165,7 +165,7 @@ func hungNeighbours(w *world) {
 	for i := range hung {
 		s := x.add(w, client.ObjectKey{Namespace: "hung", Name: fmt.Sprintf("h%d", i)})
 		w.names.Set(s.key, s.config)
-		_, err := w.cc.Watch(context.Background(), s.key, clustercache.Kind(configMaps.gvk))
+		_, err := w.cc.Cluster(s.key).Watch(context.Background(), clustercache.Kind(configMaps.gvk))
 		w.must(err)
 	}
 	w.shortPause(time.Second)
@@ -192,10 +192,10 @@ func hungNeighbours(w *world) {
 
 // connected waits until a cluster is connected.
 func (w *world) connected(ctx context.Context, s *site) error {
-	for w.cc.WaitConnected(ctx, s.key) != nil && ctx.Err() == nil {
+	for w.cc.Cluster(s.key).WaitConnected(ctx) != nil && ctx.Err() == nil {
 		w.pause(10 * time.Millisecond) // the cluster is not known yet
 	}
-	return w.cc.WaitConnected(ctx, s.key)
+	return w.cc.Cluster(s.key).WaitConnected(ctx)
 }
 
 // back makes every informer of a site list again, and waits for that.

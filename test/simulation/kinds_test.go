@@ -176,7 +176,7 @@ func stayedCalm(w *world, s *site) {
 				ws.LastError)
 		}
 	}
-	if status, err := w.cc.Status(s.key); err == nil && len(w.families) == 1 &&
+	if status, err := w.cc.Cluster(s.key).Status(); err == nil && len(w.families) == 1 &&
 		(status.Stale || status.Phase != clustercache.PhaseReady) {
 		w.fail("%s: stale %t, %s, for the sake of a watch without bookmarks", s.key, status.Stale, status.Phase)
 	}

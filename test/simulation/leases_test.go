@@ -81,7 +81,7 @@ func (w *world) share() {
 // fits reports whether no informer of the cluster is over its budget. One that
 // was keeps its objects until its next list, and no other fits beside it.
 func (w *world) fits(s *site) bool {
-	statuses, _ := w.cc.WatchStatuses(s.key)
+	statuses, _ := w.cc.Cluster(s.key).WatchStatuses()
 	return !slices.ContainsFunc(statuses, func(watch clustercache.WatchStatus) bool {
 		return errors.Is(watch.Informer.LastError, informerpool.ErrBudget)
 	})
@@ -181,7 +181,7 @@ func (w *world) acquire(s *site, k *kind) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			var err error
-			if watches[i], err = w.cc.Watch(ctx, s.key, clustercache.Kind(k.gvk)); err == nil {
+			if watches[i], err = w.cc.Cluster(s.key).Watch(ctx, clustercache.Kind(k.gvk)); err == nil {
 				err = watches[i].WaitForSync(ctx)
 			}
 			if err != nil {

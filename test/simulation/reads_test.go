@@ -92,7 +92,7 @@ func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadM
 		opts = append(opts, client.MatchingFields{"metadata.name": sel.name})
 	}
 	list, heard := sel.kind.list(f), w.asking(s)
-	if err := w.lookAt("list", w.cc.Reader(s.key).List(ctx, list, opts...)); err != nil {
+	if err := w.lookAt("list", w.cc.Cluster(s.key).Reader().List(ctx, list, opts...)); err != nil {
 		return nil, err
 	}
 	out, err := statesOf(sel.kind, list)
@@ -170,7 +170,8 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	defer cancel()
 	namespace, name, _ := strings.Cut(key, "/")
 	o, heard, origin := k.one(f), w.asking(s), clustercache.Origin{}
-	err = w.lookAt("get", w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode,
+	err = w.lookAt("get", w.cc.Cluster(s.key).Reader().Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o,
+		mode,
 		&origin))
 	q := question{s, selection{kind: k, namespace: namespace, name: name}, f == asMetadata, mode, origin.Cached}
 	v := view{q.selection, origin.Epoch, true}
@@ -359,7 +360,7 @@ func (w *world) checkSubject(sub *subject, strict bool) string {
 		return fmt.Sprintf("handler of %s: %s", sub.selection, d)
 	}
 	ws := sub.watch.Status()
-	cluster, err := w.cc.Status(sub.site.key)
+	cluster, err := w.cc.Cluster(sub.site.key).Status()
 	if unknown(ws.Informer) || ws.LastError != nil || !ws.Mapped || !ws.Informer.Synced || err != nil ||
 		!cluster.Connected || cluster.Stale {
 		return ""

@@ -275,7 +275,7 @@ func (w *world) persist(s *site) {
 // requireDisconnected requires that the library knows that a dead server is
 // dead.
 func (w *world) requireDisconnected(s *site) {
-	if status, err := w.cc.Status(s.key); err == nil && status.Connected {
+	if status, err := w.cc.Cluster(s.key).Status(); err == nil && status.Connected {
 		w.fail("%s does not answer, and is connected", s.key)
 	}
 }
@@ -407,11 +407,11 @@ func (w *world) create(s *site) {
 	if w.limited != nil {
 		return
 	}
-	before, err := w.cc.Status(s.key)
+	before, err := w.cc.Cluster(s.key).Status()
 	if err != nil || !before.Connected {
 		return
 	}
-	c, err := w.cc.Client(s.key)
+	c, err := w.cc.Cluster(s.key).Client()
 	if err != nil {
 		return
 	}
@@ -421,7 +421,7 @@ func (w *world) create(s *site) {
 	err = client.IgnoreAlreadyExists(w.lookAt("create", c.Create(ctx, u)))
 	w.observe()
 	w.trace("%s: create by the client: %v", s.name, err)
-	after, _ := w.cc.Status(s.key)
+	after, _ := w.cc.Cluster(s.key).Status()
 	if err == nil && u.GetUID() != "" && before.Epoch == after.Epoch {
 		x := stateOf(u)
 		w.own(s, "create", after.Epoch, map[string]state{x.key: x})

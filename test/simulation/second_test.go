@@ -328,7 +328,7 @@ func (r *reading) get(opts ...client.GetOption) (x state, cached bool, err error
 	defer cancel()
 	forms := configMaps.forms()
 	o, origin := configMaps.one(forms[r.rng.IntN(len(forms))]), clustercache.Origin{}
-	err = r.w.cc.Reader(r.s.key).Get(ctx, client.ObjectKey{Namespace: "a", Name: "stable-0"}, o,
+	err = r.w.cc.Cluster(r.s.key).Reader().Get(ctx, client.ObjectKey{Namespace: "a", Name: "stable-0"}, o,
 		append(opts, &origin)...)
 	if err != nil {
 		return state{}, false, err

@@ -199,7 +199,7 @@ func creeping(w *world, s *site) func() {
 func crept(w *world, s *site) {
 	for range 20 {
 		w.pause(7 * time.Second)
-		status, err := w.cc.Status(s.key)
+		status, err := w.cc.Cluster(s.key).Status()
 		if err == nil && status.Bytes-status.SeenBytes > creepingBudget+1<<10 {
 			w.fail("%s: takes %d bytes, of a budget of %d", s.key, status.Bytes-status.SeenBytes, creepingBudget)
 			return

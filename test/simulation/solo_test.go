@@ -42,7 +42,7 @@ func leftBehind(w *world, _ *site) func() {
 	if slices.Contains(w.cc.Clusters(), s.key) {
 		w.fail("a cluster that was removed two minutes ago, and that nobody watches, is known")
 	}
-	if status, err := w.cc.Status(s.key); err == nil {
+	if status, err := w.cc.Cluster(s.key).Status(); err == nil {
 		w.fail("a cluster that was removed two minutes ago has a status: %s", status.Phase)
 	}
 	return nil
@@ -80,7 +80,7 @@ func heavy(w *world) {
 	w.follow(s, selection{kind: configMaps})
 	w.pause(2 * time.Minute)
 	used := int64(heap()) - int64(before)
-	status, err := w.cc.Status(s.key)
+	status, err := w.cc.Cluster(s.key).Status()
 	w.must(err)
 	w.trace("used %d, says %d", used, status.Bytes)
 	if used > 3*status.Bytes+slack {

@@ -68,7 +68,8 @@ func (w *world) follow(s *site, sel selection) *subject {
 	w.subjects = append(w.subjects, sub)
 	w.mu.Unlock()
 	var err error
-	if sub.watch, err = w.cc.Watch(context.Background(), s.key, clustercache.Kind(sel.kind.gvk), opts...); err != nil {
+	if sub.watch, err = w.cc.Cluster(s.key).Watch(context.Background(), clustercache.Kind(sel.kind.gvk),
+		opts...); err != nil {
 		w.fail("watch %s: %v", sel, err)
 		return sub
 	}

@@ -317,7 +317,7 @@ func (w *world) await(bound time.Duration, what string) bool {
 		w.fail("%s, %s later: %s", what, time.Since(began), d)
 	}
 	for _, s := range w.living() {
-		status, err := w.cc.Status(s.key)
+		status, err := w.cc.Cluster(s.key).Status()
 		w.trace("%s: %s %s, connected %t, stale %t, %d of %d synced, last error %v, %v", s.name, status.Phase,
 			status.Reason, status.Connected, status.Stale,
 			status.Synced, status.Informers, status.LastError, err)

@@ -113,7 +113,7 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 		ours := &unstructured.Unstructured{}
 		ours.SetGroupVersionKind(gadget)
-		theirs, err := cc.Watch(t.Context(), fleettest.Key("a"), ours)
+		theirs, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), ours)
 		require.NoError(t, err)
 		require.NoError(t, theirs.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
@@ -143,7 +143,7 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 			memory = now
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(gadget)
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, clustercache.CacheOnly))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list, clustercache.CacheOnly))
 			listed := fleettest.Replica{}
 			for _, o := range list.Items {
 				listed[fleettest.IdentityOf(gadget.Kind, &o)] = o.GetResourceVersion()
@@ -175,7 +175,7 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 				ours := &unstructured.Unstructured{}
 				ours.SetGroupVersionKind(gadget)
-				theirs, err := cc.Watch(t.Context(), fleettest.Key("a"), ours)
+				theirs, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), ours)
 				require.NoError(t, err)
 				require.NoError(t, theirs.WaitForSync(t.Context()))
 				require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
@@ -217,7 +217,7 @@ func TestHazardDeletedAPIServiceDeletesItsObjects(t *testing.T) {
 				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 				ours := &unstructured.Unstructured{}
 				ours.SetGroupVersionKind(gadget)
-				theirs, err := cc.Watch(t.Context(), fleettest.Key("a"), ours)
+				theirs, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), ours)
 				require.NoError(t, err)
 				require.NoError(t, theirs.WaitForSync(t.Context()))
 				require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
@@ -232,9 +232,10 @@ func TestHazardDeletedAPIServiceDeletesItsObjects(t *testing.T) {
 					require.Empty(t, objects.Events)
 					require.Equal(t, "NotServed", clustercache.ReasonOf(theirs.Status().LastError))
 					key := client.ObjectKey{Namespace: "default", Name: "both"}
-					err = cc.Reader(keyOfA).Get(t.Context(), key, ours, clustercache.CacheOnly)
+					err = cc.Cluster(keyOfA).Reader().Get(t.Context(), key, ours, clustercache.CacheOnly)
 					require.ErrorIs(t, err, clustercache.ErrStale)
-					require.Error(t, cc.Reader(keyOfA).Get(t.Context(), key, ours), "the server does not know it")
+					require.Error(t, cc.Cluster(keyOfA).Reader().Get(t.Context(), key, ours),
+						"the server does not know it")
 					require.Equal(t, core, readOrigin(t, cc, &corev1.ConfigMap{}, "one"))
 					a.withdraw(false)
 					time.Sleep(time.Minute)
@@ -257,7 +258,7 @@ func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		ours := &unstructured.Unstructured{}
 		ours.SetGroupVersionKind(gadget)
-		theirs, err := cc.Watch(t.Context(), fleettest.Key("a"), ours)
+		theirs, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), ours)
 		require.NoError(t, err)
 		require.NoError(t, theirs.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
@@ -286,7 +287,7 @@ func readOrigin(t *testing.T, cc *clustercache.ClusterCache, o client.Object,
 	name string) (origin clustercache.Origin) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "default", Name: name}
-	require.NoError(t, cc.Reader(keyOfA).Get(t.Context(), key, o, clustercache.CacheOnly, &origin))
+	require.NoError(t, cc.Cluster(keyOfA).Reader().Get(t.Context(), key, o, clustercache.CacheOnly, &origin))
 	return clustercache.Origin{Cached: origin.Cached, Epoch: origin.Epoch}
 }
 

@@ -55,7 +55,7 @@ func TestClusterWhoseServerWasExchangedIsAuditedSoon(t *testing.T) {
 				proxy, d := fleettest.NewFront(t, true, api), fleettest.NewDirectory()
 				d.Set(fleettest.Key("a"), proxy.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				w := fleettest.Watch(t, cc)
 				require.NoError(t, w.WaitForSync(t.Context()))
 				const list = "get /api/v1/configmaps"

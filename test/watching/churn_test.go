@@ -39,7 +39,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 					api := apis[rand.IntN(len(apis))]
 					switch rand.IntN(6) {
 					case 0:
-						cc.Disengage(cluster)
+						cc.Cluster(cluster).Disengage()
 					case 1:
 						api.Die()
 					case 2:
@@ -47,14 +47,15 @@ func TestChurnLeavesNothing(t *testing.T) {
 					case 3:
 						d.Set(cluster, api.Config()) // another cluster of the same name
 					default:
-						w, err := cc.Watch(t.Context(), cluster, &corev1.ConfigMap{})
+						w, err := cc.Cluster(cluster).Watch(t.Context(), &corev1.ConfigMap{})
 						if err != nil {
 							t.Error(err)
 							return
 						}
 						time.Sleep(rand.N(3 * time.Second))
 						list := &corev1.ConfigMapList{}
-						if err := cc.Reader(cluster).List(t.Context(), list, clustercache.CacheOnly); err == nil &&
+						if err := cc.Cluster(cluster).Reader().List(t.Context(), list,
+							clustercache.CacheOnly); err == nil &&
 							len(list.Items) > 1 {
 							t.Errorf("mixed: %v", list.Items)
 						}
@@ -73,13 +74,13 @@ func TestChurnLeavesNothing(t *testing.T) {
 		for _, s := range cc.Statuses() {
 			require.Zero(t, s.Watches)
 			require.Zero(t, s.Informers)
-			cc.Disengage(s.Cluster)
+			cc.Cluster(s.Cluster).Disengage()
 		}
 		synctest.Wait()
 		require.Empty(t, cc.Statuses())
 
 		// It works like a new one.
-		w, err := cc.Watch(t.Context(), fleettest.Key("0"), &corev1.ConfigMap{})
+		w, err := cc.Cluster(fleettest.Key("0")).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 	})

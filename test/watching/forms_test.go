@@ -279,7 +279,7 @@ func testForms(t *testing.T, d door, f form) {
 	fleet := clustercachetest.New(t, clustercachetest.Options{})
 	remote := fleet.Add("fleet/a", object("one", "first"))
 	cc := fleet.ClusterCache()
-	require.NoError(t, cc.Engage(remote.Key()))
+	require.NoError(t, cc.Cluster(remote.Key()).Engage())
 	s := &seen{values: map[string][]string{}}
 	d.open(t, cc, f, s)
 	expect := func(name, predicate string, mapped ...string) {

@@ -24,10 +24,10 @@ import (
 func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := fleettest.OneCluster(t)
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.SecretList{},
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.SecretList{},
 			clustercache.AutoWatch))
 		for range 30 {
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},
 				clustercache.AutoWatch))
 			time.Sleep(time.Minute)
 		}
@@ -39,7 +39,9 @@ func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
 // them was forgotten.
 func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 	for name, remove := range map[string]func(*clustercache.ClusterCache, *fleettest.Directory){
-		"disengaged": func(cc *clustercache.ClusterCache, _ *fleettest.Directory) { cc.Disengage(fleettest.Key("a")) },
+		"disengaged": func(cc *clustercache.ClusterCache, _ *fleettest.Directory) {
+			cc.Cluster(fleettest.Key("a")).Disengage()
+		},
 		"gone": func(_ *clustercache.ClusterCache, d *fleettest.Directory) {
 			d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
 		},
@@ -47,16 +49,16 @@ func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, _, d := fleettest.OneCluster(t)
-				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
+				require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},
 					clustercache.AutoWatch))
 				time.Sleep(time.Second)
 				if name == "gone" {
-					cc.Disengage(fleettest.Key("a")) // pinned clusters stay, in phase Gone
+					cc.Cluster(fleettest.Key("a")).Disengage() // pinned clusters stay, in phase Gone
 				}
 				remove(cc, d)
 				time.Sleep(31 * time.Second)
-				_, err := cc.Status(fleettest.Key("a"))
+				_, err := cc.Cluster(fleettest.Key("a")).Status()
 				require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 			})
 		})

@@ -54,7 +54,7 @@ func TestHazardLabelsChangeWithoutTheAccess(t *testing.T) {
 		l, cc := newLabelled(t)
 		api := fleettest.NewAPI(t, "uid-a")
 		events := fleettest.Follow(t, cc)
-		_, known := cc.Labels(fleettest.Key("a"))
+		_, known := cc.Cluster(fleettest.Key("a")).Labels()
 		require.False(t, known)
 		l.set("a", api, "dev")
 		first := events.Wait(fleettest.Key("a"), clustercache.Relabeled, clustercache.Connected)
@@ -71,7 +71,7 @@ func TestHazardLabelsChangeWithoutTheAccess(t *testing.T) {
 		e := <-events.Events
 		require.Equal(t, clustercache.Relabeled, e.Type)
 		require.Equal(t, clustercache.PhaseReady, e.Phase)
-		have, known := cc.Labels(fleettest.Key("a"))
+		have, known := cc.Cluster(fleettest.Key("a")).Labels()
 		require.True(t, known)
 		require.Equal(t, map[string]string{"env": "prod"}, have)
 		require.Equal(t, requests, api.Total())
@@ -87,7 +87,7 @@ func TestHazardLabelsChangeWithoutTheAccess(t *testing.T) {
 		require.Equal(t, map[string]string{"env": "prod"}, fleettest.Status(t, cc).Labels, "the last that were given")
 		l.Delete(fleettest.Key("a"))
 		time.Sleep(time.Minute)
-		_, known = cc.Labels(fleettest.Key("a"))
+		_, known = cc.Cluster(fleettest.Key("a")).Labels()
 		require.False(t, known)
 	})
 }
@@ -162,7 +162,7 @@ func TestSelectionByLabelsOfClusters(t *testing.T) {
 		l.set("b", b, "prod")
 		time.Sleep(time.Minute)
 		require.Zero(t, a.Watching(fleettest.PathOf("ConfigMap")))
-		watches, err := cc.WatchStatuses(fleettest.Key("b"))
+		watches, err := cc.Cluster(fleettest.Key("b")).WatchStatuses()
 		require.NoError(t, err)
 		require.Len(t, watches, 1, "a cluster that cannot be reached has labels, too")
 		b.Live()
@@ -234,7 +234,7 @@ func TestHazardRelabeledWhileDisconnected(t *testing.T) {
 			Watch:           true,
 		})
 		watches := func() int {
-			all, err := cc.WatchStatuses(fleettest.Key("a"))
+			all, err := cc.Cluster(fleettest.Key("a")).WatchStatuses()
 			require.NoError(t, err)
 			return len(all)
 		}
@@ -368,7 +368,7 @@ func TestRandomLabelsMatchAModel(t *testing.T) {
 				time.Sleep(3 * time.Minute)
 				for i := range apis {
 					watches := 0
-					if all, err := cc.WatchStatuses(fleettest.Key(strconv.Itoa(i))); err == nil {
+					if all, err := cc.Cluster(fleettest.Key(strconv.Itoa(i))).WatchStatuses(); err == nil {
 						watches = len(all)
 					}
 					require.Equal(t, last[i] == "prod", watches == 1, "cluster %d, %q, seed %d", i, last[i], seed)

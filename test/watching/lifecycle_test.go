@@ -107,10 +107,10 @@ func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- cc.Start(ctx) }()
-		require.NoError(t, cc.Engage(fleettest.Key("hung")))
+		require.NoError(t, cc.Cluster(fleettest.Key("hung")).Engage())
 		w := fleettest.Watch(t, cc)
 		waiting := make(chan error, 1)
-		other, err := cc.Watch(ctx, fleettest.Key("hung"), &corev1.ConfigMap{})
+		other, err := cc.Cluster(fleettest.Key("hung")).Watch(ctx, &corev1.ConfigMap{})
 		require.NoError(t, err)
 		go func() { waiting <- other.WaitForSync(context.Background()) }()
 		require.NoError(t, w.WaitForSync(t.Context()))
@@ -124,9 +124,9 @@ func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
 			fleettest.Get(t, cc),
 			fleettest.Get(t, cc, clustercache.AutoWatch),
 			w.WaitForSync(t.Context()),
-			cc.Engage(fleettest.Key("b")),
-			second(cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})),
-			second(cc.Client(fleettest.Key("a"))),
+			cc.Cluster(fleettest.Key("b")).Engage(),
+			second(cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})),
+			second(cc.Cluster(fleettest.Key("a")).Client()),
 			controller.ClusterSource(cc,
 				func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
 		} {

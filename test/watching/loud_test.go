@@ -69,7 +69,7 @@ func TestHazardOutageIsLoggedByEachInformer(t *testing.T) {
 						&corev1.ConfigMap{}, &corev1.Secret{}, &appsv1.Deployment{}, &coordinationv1.Lease{},
 					} {
 						namespace := client.InNamespace(fmt.Sprintf("%c", 'a'+i))
-						w, err := cc.Watch(t.Context(), keyOfA, kind, namespace)
+						w, err := cc.Cluster(keyOfA).Watch(t.Context(), kind, namespace)
 						require.NoError(t, err)
 						require.NoError(t, w.WaitForSync(t.Context()))
 					}
@@ -102,7 +102,7 @@ func TestInformersOwnFaultIsLoggedBesideTheOutage(t *testing.T) {
 		options.Logger = book.Logger()
 		cc := fleettest.Start(t, options)
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-		secrets, err := cc.Watch(t.Context(), keyOfA, &corev1.Secret{})
+		secrets, err := cc.Cluster(keyOfA).Watch(t.Context(), &corev1.Secret{})
 		require.NoError(t, err)
 		require.NoError(t, secrets.WaitForSync(t.Context()))
 		time.Sleep(time.Hour)
@@ -114,9 +114,9 @@ func TestInformersOwnFaultIsLoggedBesideTheOutage(t *testing.T) {
 		require.Error(t, secrets.Status().LastError)
 		require.NotZero(t, book.Count("Informer interrupted", "list fleet/a secrets.v1", "an error on the server"),
 			book.Lines)
-		_, err = cc.Status(keyOfA)
+		_, err = cc.Cluster(keyOfA).Status()
 		require.NoError(t, err)
-		require.ErrorIs(t, cc.Reader(keyOfA).List(t.Context(), &corev1.SecretList{}, clustercache.CacheOnly),
+		require.ErrorIs(t, cc.Cluster(keyOfA).Reader().List(t.Context(), &corev1.SecretList{}, clustercache.CacheOnly),
 			clustercache.ErrStale)
 	})
 }

@@ -132,7 +132,7 @@ func testOddAPI(t *testing.T, a *oddAPI, d *fleettest.Directory, happy bool, hou
 	ours := map[schema.GroupVersionKind]*unstructured.Unstructured{gadget: {}, gauge: {}}
 	for kind, o := range ours {
 		o.SetGroupVersionKind(kind)
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), o)
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), o)
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}

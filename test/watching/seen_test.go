@@ -44,7 +44,7 @@ func TestHazardObjectReadLiveAndGoneBeforeTheFirstList(t *testing.T) {
 				c.Store(fleettest.ColoredConfigMap("gone", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
 				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
-				r, synced, err := cc.WatchAndRead(t.Context(), c.Key(), fleettest.ConfigMap)
+				r, synced, err := cc.Cluster(c.Key()).WatchAndRead(t.Context(), fleettest.ConfigMap)
 				require.NoError(t, err)
 				require.False(t, synced)
 				require.NoError(t, read(t.Context(),
@@ -91,9 +91,9 @@ var clientActs = map[string]func(ctx context.Context, cached, live client.Client
 // clientsOf returns the clients of a cluster.
 func clientsOf(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster) (cached, live client.Client) {
 	t.Helper()
-	cached, err := cc.Client(c.Key())
+	cached, err := cc.Cluster(c.Key()).Client()
 	require.NoError(t, err)
-	live, err = cc.LiveClient(c.Key())
+	live, err = cc.Cluster(c.Key()).LiveClient()
 	require.NoError(t, err)
 	return cached, live
 }
@@ -109,7 +109,7 @@ func TestHazardObjectThatAClientShowedGoesUnheard(t *testing.T) {
 				c.Store(fleettest.ColoredConfigMap("old", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
 				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
-				_, synced, err := cc.WatchAndRead(t.Context(), c.Key(), fleettest.ConfigMap)
+				_, synced, err := cc.Cluster(c.Key()).WatchAndRead(t.Context(), fleettest.ConfigMap)
 				require.NoError(t, err)
 				require.False(t, synced)
 				cached, live := clientsOf(t, cc, c)
@@ -136,7 +136,7 @@ func TestHazardObjectThatAClientWroteComesAndGoes(t *testing.T) {
 	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("kept", "blue"))
-		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		free, events := make(chan struct{}), make(chan string, 100)

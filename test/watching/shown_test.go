@@ -64,7 +64,7 @@ func TestHazardCachedAnswerIsNotHeardOfByAWatchThatHasNotSynced(t *testing.T) {
 					require.NoError(t, first.WaitForSync(t.Context()))
 					require.False(t, late.HasSynced())
 
-					require.NoError(t, read(t.Context(), cc.Reader(fleettest.Key("a")), c.synced...))
+					require.NoError(t, read(t.Context(), cc.Cluster(fleettest.Key("a")).Reader(), c.synced...))
 					api.Delete("two")
 					time.Sleep(time.Second)
 					api.Heal()
@@ -110,7 +110,7 @@ func TestHazardCachedAnswerIsNotHeardOfByAWatchOfAKindThatIsLookedUp(t *testing.
 				require.False(t, late.Status().Mapped)
 
 				for range 5000 {
-					require.NoError(t, read(t.Context(), cc.Reader(fleettest.Key("a"))))
+					require.NoError(t, read(t.Context(), cc.Cluster(fleettest.Key("a")).Reader()))
 				}
 				api.Delete("two")
 				time.Sleep(time.Second)

@@ -32,7 +32,7 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		d := fleettest.NewDirectory()
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		q := &fleettest.Queue[controller.Request]{}
 		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
 			controller.EnqueueObject)
@@ -45,10 +45,10 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		api.Put("untold", "1", nil)
 		api.Put("o1", "2", nil)
 		time.Sleep(time.Second)
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
 		time.Sleep(time.Minute)
-		_, err := cc.Status(fleettest.Key("a"))
+		_, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster, "nothing of it is left")
 		require.Empty(t, cc.Statuses())
 
@@ -60,10 +60,10 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		}
 		d.Set(fleettest.Key("a"), other.Config())
 		for range 3 {
-			require.NoError(t, cc.Engage(fleettest.Key("a")))
+			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 			time.Sleep(time.Minute)
 			require.True(t, fleettest.Status(t, cc).Connected)
-			cc.Disengage(fleettest.Key("a"))
+			cc.Cluster(fleettest.Key("a")).Disengage()
 			d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
 			time.Sleep(time.Minute)
 			require.Empty(t, cc.Statuses())
@@ -95,12 +95,12 @@ func TestHazardDeletesAreLostWithTheLastRead(t *testing.T) {
 		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
 			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},
 			clustercache.AutoWatch))
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.Pause()
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
 		time.Sleep(time.Minute)
 		require.Empty(t, cc.Statuses())

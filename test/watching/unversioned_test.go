@@ -58,7 +58,7 @@ func testUnversioned(t *testing.T, kind fakeapi.Kind, empty bool) {
 	options := fleettest.Silent(d)
 	options.Logger, options.ReadYourWrites = log.Logger(), time.Second
 	cc := fleettest.Start(t, options)
-	w, err := cc.Watch(t.Context(), keyOfA, newSample("", ""))
+	w, err := cc.Cluster(keyOfA).Watch(t.Context(), newSample("", ""))
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	events := &fleettest.Recorder{}
@@ -78,7 +78,7 @@ func testUnversioned(t *testing.T, kind fakeapi.Kind, empty bool) {
 	require.NoError(t, api.Fake.Seed(newSample("one", "2")))
 	is("Updated one")
 
-	remote, err := cc.Client(keyOfA)
+	remote, err := cc.Cluster(keyOfA).Client()
 	require.NoError(t, err)
 	read := func(opts ...client.GetOption) (string, clustercache.Origin, error) {
 		o, origin := newSample("", ""), clustercache.Origin{}

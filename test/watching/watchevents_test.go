@@ -31,7 +31,7 @@ func TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes(t *testing.T) {
 		api.Put("one", "1", nil)
 		d := fleettest.NewDirectory()
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		h := &fleettest.Recorder{}
 		r, err := w.AddEventHandler(h)
@@ -103,7 +103,7 @@ func TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal(t *testing.T) {
 		api.Put("one", "1", nil)
 		d := fleettest.NewDirectory()
 		cc := fleettest.Start(t, fleettest.Silent(d))
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		defer w.Release()
 		h := &fleettest.Recorder{}
@@ -127,7 +127,7 @@ func TestIndexAddedLaterServesInformersThatRunAndThatCome(t *testing.T) {
 		require.NoError(t, w.WaitForSync(t.Context()))
 		list := func() ([]corev1.ConfigMap, error) {
 			l := &corev1.ConfigMapList{}
-			err := cc.Reader(fleettest.Key("a")).List(t.Context(), l, client.MatchingFields{"value": "2"},
+			err := cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), l, client.MatchingFields{"value": "2"},
 				clustercache.CacheOnly)
 			return l.Items, err
 		}
@@ -146,8 +146,8 @@ func TestIndexAddedLaterServesInformersThatRunAndThatCome(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, found, 1)
 		require.Equal(t, "two", found[0].Name)
-		require.True(t, cc.Indexed(fleettest.Key("a"), fleettest.ConfigMap, "value"))
-		require.False(t, cc.Indexed(fleettest.Key("b"), fleettest.ConfigMap, "value"))
+		require.True(t, cc.Cluster(fleettest.Key("a")).Indexed(fleettest.ConfigMap, "value"))
+		require.False(t, cc.Cluster(fleettest.Key("b")).Indexed(fleettest.ConfigMap, "value"))
 
 		// A field has one index in a cluster; another cluster may have its own.
 		_, err = cc.AddIndex(value)
@@ -186,9 +186,9 @@ func TestIndexesThatCannotBeAreRefused(t *testing.T) {
 func TestTransportConfigFollowsTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
-		_, err := cc.TransportConfig(fleettest.Key("b"))
+		_, err := cc.Cluster(fleettest.Key("b")).TransportConfig()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
-		config, err := cc.TransportConfig(fleettest.Key("a"))
+		config, err := cc.Cluster(fleettest.Key("a")).TransportConfig()
 		require.NoError(t, err)
 		require.Empty(t, config.BearerToken)
 		require.NotContains(t, config.Host, "fake.test")
@@ -207,7 +207,7 @@ func TestTransportConfigFollowsTheCluster(t *testing.T) {
 		_, err = read()
 		require.ErrorIs(t, err, clustercache.ErrNotConnected)
 
-		cc.Disengage(fleettest.Key("a"))
+		cc.Cluster(fleettest.Key("a")).Disengage()
 		time.Sleep(time.Minute)
 		_, err = read()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
@@ -218,7 +218,7 @@ func TestTransportConfigFollowsTheCluster(t *testing.T) {
 		other := fleettest.NewAPI(t, "uid-b")
 		other.Put("one", "1", nil)
 		d.Set(fleettest.Key("a"), other.Config())
-		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Minute)
 		in, err = read()
 		require.NoError(t, err)

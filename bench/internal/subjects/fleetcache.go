@@ -69,7 +69,7 @@ func newFleetcache(
 func (f *fleetcache) Watch(ctx context.Context, kinds []measure.Kind) error {
 	for _, key := range f.keys {
 		for _, k := range kinds {
-			w, err := f.cache.Watch(ctx, key, clustercache.Kind(gvkOf(k)))
+			w, err := f.cache.Cluster(key).Watch(ctx, clustercache.Kind(gvkOf(k)))
 			if err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func (f *fleetcache) Count(_ context.Context, k measure.Kind) (int, error) {
 
 // ResourceVersion implements measure.Subject.
 func (f *fleetcache) ResourceVersion(ctx context.Context, m measure.Mark) (string, error) {
-	return versionIn(ctx, f.cache.Reader(f.keys[m.Cluster]), m)
+	return versionIn(ctx, f.cache.Cluster(f.keys[m.Cluster]).Reader(), m)
 }
 
 // versionIn reads an object's metadata.
@@ -131,14 +131,14 @@ func (f *fleetcache) Listen(_ context.Context, k measure.Kind, handle func(int, 
 
 // Get implements measure.Reader.
 func (f *fleetcache) Get(ctx context.Context, cluster int, k measure.Kind, key measure.Key) error {
-	return f.form.get(ctx, f.cache.Reader(f.keys[cluster]), k, key)
+	return f.form.get(ctx, f.cache.Cluster(f.keys[cluster]).Reader(), k, key)
 }
 
 // List implements measure.Reader.
 func (f *fleetcache) List(
 	ctx context.Context, cluster int, k measure.Kind, namespace string,
 ) ([]measure.Key, error) {
-	return f.form.list(ctx, f.cache.Reader(f.keys[cluster]), k, namespace)
+	return f.form.list(ctx, f.cache.Cluster(f.keys[cluster]).Reader(), k, namespace)
 }
 
 // Stop implements measure.Subject.

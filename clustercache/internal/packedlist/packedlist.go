@@ -14,7 +14,7 @@ import (
 )
 
 // Lister lists the packed objects of one cluster. Every result of
-// ClusterCache.Reader is one.
+// Cluster.Reader is one.
 type Lister interface {
 	// ListPacked is the List of the reader without the decoding: it takes the
 	// same options, answers from the same places, and fails with the same

@@ -69,7 +69,7 @@ func (r remote) read(
 	for _, kind := range wanted.kinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
-		if err := r.clusters.Reader(r.key).List(ctx, list, mode, managed); err != nil {
+		if err := r.clusters.Cluster(r.key).Reader().List(ctx, list, mode, managed); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {
@@ -86,7 +86,7 @@ func (r remote) apply(ctx context.Context, wanted *content, actual map[id]*unstr
 		if current := actual[idOf(object)]; current != nil && has(current.Object, object.Object) {
 			continue
 		}
-		remote, err := r.clusters.Client(r.key)
+		remote, err := r.clusters.Cluster(r.key).Client()
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func isUnavailable(err error) bool {
 
 // whyUnavailable returns why a cluster cannot be used.
 func (r remote) whyUnavailable(err error) string {
-	status, unknown := r.clusters.Status(r.key)
+	status, unknown := r.clusters.Cluster(r.key).Status()
 	switch {
 	case unknown != nil:
 		return err.Error()
