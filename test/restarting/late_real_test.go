@@ -119,7 +119,9 @@ func TestRealRestartBehindALateWatch(t *testing.T) {
 	}
 	restart().end()
 
-	for i, delay := range []time.Duration{0, 400 * time.Millisecond, time.Second, 3 * time.Second, time.Hour} {
+	for i, delay := range []time.Duration{
+		0, 200 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Hour,
+	} {
 		color := []string{"blue", "green"}[i%2]
 		require.NoError(t, c.Client().Update(t.Context(), fleettest.ColoredConfigMap("changed", color)))
 		require.NoError(t, c.Client().Delete(t.Context(), fleettest.ColoredConfigMap("deleted", "")))

@@ -131,6 +131,24 @@ func TestRestoredAndOvertakenServerIsFoundAtTheStart(t *testing.T) {
 	})
 }
 
+// TestOvertakenServerIsFoundByWhatItsWatchLacks: the watch has passed the
+// version of the list, and has not brought what the list shows.
+func TestOvertakenServerIsFoundByWhatItsWatchLacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := filled(5), newMemory()
+		first := start(t, s, disk, nil)
+		first.synced()
+		first.stop()
+		restoredUnseen(s, 10)
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { s.Put("ns", "later", 1) })
+		second := requireSameAs(t, s, disk, nil)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Equal(t, map[string]int{"history": 1}, second.dropped())
+		require.Zero(t, restored(second))
+	})
+}
+
 // restoredUnseen restores a server to a state without an object. It has come
 // further since, to a version that is beyond the one it was at.
 func restoredUnseen(s *pooltest.Server, beyond uint64) {
