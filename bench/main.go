@@ -46,6 +46,8 @@ func start(ctx context.Context, args []string) error {
 			return child(ctx, os.Stdin, os.Stdout)
 		case serveArg:
 			return serveFleet(os.Stdin, os.Stdout)
+		case startArg:
+			return measureStart(ctx, os.Stdin, os.Stdout)
 		case watchArg:
 			return measure.Main(ctx, os.Stdin, os.Stdout, subjects.Named)
 		}

@@ -37,6 +37,8 @@ type plan struct {
 	// what grows is measured.
 	clusters, peerClusters int
 	growth, peerGrowth     []int
+	// restarted is the size of the fleet whose operator is started again.
+	restarted int
 	// light leaves out what takes minutes: outages of the peers' fleets, most
 	// subjects of fleets, and most kinds.
 	light        bool
@@ -68,6 +70,7 @@ var (
 		peerClusters: 20,
 		growth:       []int{10, 50, 200, 1000},
 		peerGrowth:   []int{5, 10, 30},
+		restarted:    100,
 		fleetObjects: 100,
 		readClusters: 50,
 		readObjects:  200,
@@ -91,6 +94,7 @@ var (
 		peerClusters: 3,
 		growth:       []int{5, 10},
 		peerGrowth:   []int{1, 2},
+		restarted:    10,
 		fleetObjects: 20,
 		readClusters: 3,
 		readObjects:  50,

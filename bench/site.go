@@ -108,6 +108,7 @@ func (p plan) steps(s *site) []step {
 		{"operator", p.operator},
 		{"empty", p.idleClusters},
 		{"fleet", p.fleet},
+		{"persist", p.persist},
 		{"peers", p.peers},
 		{"growth", p.growing},
 	}

@@ -6,13 +6,16 @@ package subjects
 import (
 	"context"
 	"slices"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/bench/measure"
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -29,6 +32,20 @@ type fleetcache struct {
 
 func keyOf(c measure.Cluster) client.ObjectKey {
 	return client.ObjectKey{Namespace: "fleet", Name: c.Name}
+}
+
+// Persisting returns how to open a ClusterCache that keeps its caches, Secrets
+// as well, in a store, or none if that is nil.
+func Persisting(store persist.Store, metrics prometheus.Registerer) measure.Open {
+	options := clustercache.Options{MetricsRegisterer: metrics}
+	if store != nil {
+		options.Persist = persist.Options{
+			Store:        store,
+			Secrets:      true,
+			FlushTimeout: time.Minute,
+		}
+	}
+	return openFleetcache(metadataForm, options)
 }
 
 // openFleetcache opens a ClusterCache with options, from which objects are read
@@ -94,6 +111,14 @@ func (f *fleetcache) Count(_ context.Context, k measure.Kind) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// Bytes returns the heap of all cached objects.
+func (f *fleetcache) Bytes() (n int64) {
+	for _, w := range f.watches {
+		n += w.Status().Informer.Bytes
+	}
+	return n
 }
 
 // ResourceVersion implements measure.Subject.
