@@ -11,16 +11,18 @@ import (
 // A dense block is what an object differs by from the dictionary of its kind:
 //
 //	block    = { sequence } [ number of literals, literals ]
-//	sequence = number of literals, literals, length of a match, its offset
+//	sequence = number of literals, literals, match | base64
+//	match    = length, offset
+//	base64   = length, characters
 //
-// Everything is written in prefix codes, which the dictionary has made of its
+// The number of literals also says what follows them. All but the characters of
+// base64 is written in prefix codes, which the dictionary has made of its
 // samples. A literal's code depends on the sort of the byte before it, so that
-// a hexadecimal digit among others takes four bits, and one of base64 six. The
-// length of a match is written without minMatch-1; its offset, if the match is
-// in the dictionary, as the difference from that of the previous such match,
-// which is 0 or small where an object follows a sample from one value that
-// differs to the next. That, and prefix codes, are why this is smaller than s2;
-// see BenchmarkEncode.
+// a hexadecimal digit among others takes four bits. The length of a match is
+// written without minMatch-1; its offset, if the match is in the dictionary, as
+// the difference from that of the previous such match, which is 0 or small
+// where an object follows a sample from one value that differs to the next.
+// That, and prefix codes, are why this is smaller than s2; see BenchmarkEncode.
 
 // Sorts of bytes.
 const (
@@ -56,8 +58,8 @@ type codes struct {
 // usage counts the symbols of blocks.
 type usage struct {
 	literals      [sorts][256]uint32
-	runs, lengths [numbers]uint32
-	offsets       [2 * numbers]uint32
+	lengths       [numbers]uint32
+	runs, offsets [2 * numbers]uint32
 }
 
 // codes returns the codes that write these symbols in the fewest bits.
@@ -95,7 +97,11 @@ func (u *usage) add(src []byte, d *dictionary) {
 		symbols[symbol]++
 	}
 	for _, s := range m.parse(src, d) {
-		count(u.runs[:], uint32(s.literals)) //nolint:gosec // at most maxBlock
+		runs := u.runs[:numbers]
+		if s.base64 > 0 {
+			runs = u.runs[numbers:]
+		}
+		count(runs, uint32(s.literals)) //nolint:gosec // at most maxBlock
 		for end := at + s.literals; at < end; at++ {
 			u.literals[sortBefore(src, at)][src[at]]++
 		}
@@ -108,7 +114,7 @@ func (u *usage) add(src []byte, d *dictionary) {
 				count(u.offsets[numbers:], uint32(s.offset))
 			}
 		}
-		at += s.length
+		at += s.base64 + s.length
 	}
 }
 
@@ -133,12 +139,23 @@ func (d *dictionary) encode(dst, src []byte) []byte {
 	c := &d.codes
 	at, offset, sort := 0, d.start, classes[first]
 	for _, s := range m.parse(src, d) {
-		w.number(c.runs, 0, uint32(s.literals)) //nolint:gosec // at most maxBlock
+		before := 0
+		if s.base64 > 0 {
+			before = numbers
+		}
+		w.number(c.runs, before, uint32(s.literals)) //nolint:gosec // at most maxBlock
 		for _, b := range src[at : at+s.literals] {
 			w.symbol(c.literals[sort], int(b))
 			sort = classes[b]
 		}
 		at += s.literals
+		if s.base64 > 0 {
+			w.number(c.lengths, 0, uint32(s.base64)) //nolint:gosec // at most maxBlock
+			w.base64(src[at : at+s.base64])
+			at += s.base64
+			sort = classes[src[at-1]]
+			continue
+		}
 		if s.length == 0 {
 			break
 		}
@@ -164,20 +181,31 @@ func (d *dictionary) decode(dst, block []byte, enough int) bool {
 	at, offset := 0, d.start
 	for at < enough {
 		r.fill()
-		end := at + r.number(c.runs)
-		if end > len(dst) {
+		run, base64 := r.marked(c.runs)
+		if run > len(dst)-at {
 			return false
 		}
-		end = min(end, enough)
+		end := min(at+run, enough)
 		r.text(c.text, dst[at:end], sortBefore(dst, at))
 		if at = end; at == enough {
 			break
+		}
+		if base64 {
+			r.fill()
+			length := r.number(c.lengths)
+			if r.exceeded() || length > len(dst)-at {
+				return false
+			}
+			end = min(at+length, enough)
+			r.base64(dst[at:end])
+			at = end
+			continue
 		}
 
 		r.fill()
 		length := r.number(c.lengths) + minMatch - 1
 		r.fill()
-		from, own := r.offset(c.offsets)
+		from, own := r.marked(c.offsets)
 		if !own {
 			offset += unzigzag(from)
 			from = offset

@@ -4,6 +4,7 @@
 package packed
 
 import (
+	"encoding/base64"
 	"math/rand/v2"
 	"testing"
 
@@ -31,7 +32,9 @@ func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 		}
 		var src []byte
 		for size := r.IntN([]int{10, 500, 5000, maxBlock}[r.IntN(4)]); len(src) < size; {
-			from := [][]byte{d.content, src, noise(20)}[r.IntN(3)]
+			from := [][]byte{
+				d.content, src, noise(20), []byte(base64.StdEncoding.EncodeToString(noise(1 + r.IntN(400)))),
+			}[r.IntN(4)]
 			if len(from) > 0 {
 				at := r.IntN(len(from))
 				src = append(src, from[at:at+r.IntN(min(len(from)-at, 1+r.IntN(5000))+1)]...)
@@ -128,7 +131,7 @@ func TestNumbersOfEverySizeComeBack(t *testing.T) {
 	for _, n := range all {
 		for _, ofSource := range []bool{false, true} {
 			r.fill()
-			got, source := r.offset(c)
+			got, source := r.marked(c)
 			require.EqualValues(t, n, got)
 			require.Equal(t, ofSource, source)
 		}

@@ -173,6 +173,8 @@ func FuzzBlock(f *testing.F) {
 		[]byte("some source of length, some source, some length"), uint8(1))
 	f.Add([]byte("0123456789abcdef"), []byte("0123456789abcdef0123456789abcdef"), uint8(40))
 	f.Add([]byte("0123456789abcdefxxxxxxxx"), []byte("abcdef"), uint8(0))
+	f.Add([]byte("a dictionary of some length"),
+		[]byte("\"aGVsbG8gd29ybGQsIEkgYW0gYmFzZTY0IDEyMw\", 0123456789abcdef0123456789abcdef, "), uint8(2))
 	f.Fuzz(func(t *testing.T, content, src []byte, repeat uint8) {
 		for range repeat % 64 {
 			src = append(src, src[:min(len(src), 997)]...)

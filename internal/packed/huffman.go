@@ -237,8 +237,8 @@ func (r *bitReader) text(t *textTable, dst []byte, sort uint8) {
 // number reads a number; codeMax and 15 bits must be available.
 func (r *bitReader) number(c *code) int { return r.rest(r.symbol(c)) }
 
-// offset reads a number, and which half of the alphabet its symbol is in.
-func (r *bitReader) offset(c *code) (int, bool) {
+// marked reads a number, and which half of the alphabet its symbol is in.
+func (r *bitReader) marked(c *code) (int, bool) {
 	symbol := r.symbol(c)
 	if symbol >= numbers {
 		return r.rest(symbol - numbers), true

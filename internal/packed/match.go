@@ -38,10 +38,11 @@ func index(content []byte) *positions {
 	return p
 }
 
-// sequence is a number of bytes that are written as they are, and a match that
-// follows them. The last sequence of a source may lack either.
+// sequence is a number of bytes that are written as they are, and a match or
+// base64 that follows them. The last sequence of a source may lack either.
 type sequence struct {
 	literals int
+	base64   int // length
 	match
 }
 
@@ -96,7 +97,7 @@ func (m *matcher) parse(src []byte, d *dictionary) []sequence {
 			i--
 			found.length++
 		}
-		m.sequences = append(m.sequences, sequence{i - done, found})
+		m.add(src[done:i], found)
 		if found.offset > i {
 			offset = found.offset
 		}
@@ -107,10 +108,20 @@ func (m *matcher) parse(src []byte, d *dictionary) []sequence {
 		}
 	}
 
-	if done < len(src) {
-		m.sequences = append(m.sequences, sequence{literals: len(src) - done})
-	}
+	m.add(src[done:], match{})
+
 	return m.sequences
+}
+
+// add adds literals and the match that follows them.
+func (m *matcher) add(literals []byte, found match) {
+	for from, to := base64In(literals); from < to; from, to = base64In(literals) {
+		m.sequences = append(m.sequences, sequence{literals: from, base64: to - from})
+		literals = literals[to:]
+	}
+	if len(literals) > 0 || found.length > 0 {
+		m.sequences = append(m.sequences, sequence{literals: len(literals), match: found})
+	}
 }
 
 // Approximate costs, in bits.
