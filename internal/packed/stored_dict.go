@@ -203,7 +203,10 @@ func readDictionary(stored []byte) *dictionary {
 }
 
 // alphabets are the sizes of the alphabets of codes.all.
-var alphabets = [...]int{256, 256, 256, numbers, numbers, 2 * numbers}
+var alphabets = [...]int{
+	len(usage{}.literals[0]), len(usage{}.literals[1]), len(usage{}.literals[2]),
+	len(usage{}.runs), len(usage{}.lengths), len(usage{}.offsets),
+}
 
 // all returns where the codes are.
 func (c *codes) all() [sorts + 3]**code {
