@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/yaml"
 )
 
 // servePatch patches an object. An apply to an object that does not exist
@@ -98,7 +97,7 @@ func (op *writing) patch(old *version, kind types.PatchType, body []byte) ([]byt
 
 // decodeApply decodes an apply configuration.
 func (op *writing) decodeApply(body []byte) (*unstructured.Unstructured, error) {
-	raw, err := yaml.YAMLToJSON(body)
+	raw, err := toJSON(body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
