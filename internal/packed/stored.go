@@ -16,7 +16,7 @@ import (
 
 // StoredFormat is the format of stored objects and dictionaries. It changes
 // whenever an encoding does, of a body as well.
-const StoredFormat = 1
+const StoredFormat = 2
 
 // ErrStored indicates that a stored object or dictionary cannot be read.
 var ErrStored = errors.New("stored object is damaged")
