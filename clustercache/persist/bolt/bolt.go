@@ -41,6 +41,10 @@ const lockPause = 100 * time.Millisecond
 // growth is by how much more than is needed the file grows.
 const growth = 1 << 20
 
+// maxResident is about how much of the file reads leave in the resident memory
+// of the process.
+const maxResident = 4 << 20
+
 // fill is how full pages are made: most records are written in order.
 const fill = 0.9
 
@@ -119,6 +123,7 @@ type Store struct {
 	path    string
 	options Options
 	db      atomic.Pointer[bbolt.DB]
+	read    atomic.Int64 // bytes, since their pages were released
 
 	opening sync.Mutex // only Close waits for it
 	closed  bool       // protected by opening
@@ -301,9 +306,14 @@ func (s *Store) Read(bucket string, f func(key, value []byte) error) error {
 			if b == nil {
 				return nil
 			}
-			c := b.Cursor()
+			c, n := b.Cursor(), int64(0)
 			for key, value := c.First(); key != nil && stopped == nil; key, value = c.Next() {
+				n += int64(len(value))
 				stopped = f(key, value)
+			}
+			if s.read.Add(n) > maxResident {
+				s.read.Store(0)
+				release(tx)
 			}
 			return nil
 		})
