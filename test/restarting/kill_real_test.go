@@ -23,7 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// A thousand take about a quarter of an hour on an idle machine:
+// A thousand take about half an hour on a machine of two cores:
 //
 //	go test ./test/restarting -run Killed -restarting.kills 1000 -timeout 1h
 var kills = flag.Int("restarting.kills", 10, "how many operators TestRealKilledOperatorLeavesACurrentState kills")
