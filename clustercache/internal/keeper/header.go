@@ -75,10 +75,13 @@ func (i id) bucket() string { return objectsPrefix + hex.EncodeToString(i[:]) }
 // ours reports whether a bucket has a name as the keeper gives it. Others in
 // the store are another program's.
 func ours(bucket string) bool {
+	if bucket == headers || bucket == dictionaries {
+		return true
+	}
 	digits, objects := strings.CutPrefix(bucket, objectsPrefix)
 	of, err := hex.DecodeString(digits)
 
-	return bucket == headers || bucket == dictionaries || objects && err == nil && len(of) == idSize && id(of).bucket() == bucket
+	return objects && err == nil && len(of) == idSize && id(of).bucket() == bucket
 }
 
 // idOf returns the id of an informer's key.

@@ -47,7 +47,8 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 	switch {
 	case !exact, identity == "", k.settings.check(h, now) != nil:
 		return nil
-	case e != nil && c.Mark == e.mark && c.Definition == e.header.Defined && (k.clock.offset(now)-e.offset).Abs() <= maxSkew &&
+	case e != nil && c.Mark == e.mark && c.Definition == e.header.Defined &&
+		(k.clock.offset(now)-e.offset).Abs() <= maxSkew &&
 		now.Sub(e.header.Proven) < max(k.options.MaxAge/8, k.options.Interval):
 		return nil
 	}
