@@ -43,6 +43,9 @@ type definitionState struct {
 const (
 	// definitionAge is how long an answer serves further informers.
 	definitionAge = time.Minute
+	// definitionWait is how long a reflector that has its turn waits for an answer
+	// to another informer.
+	definitionWait = time.Second
 	// definitionTries bounds how often the question is asked. If there is no
 	// answer by then, the next watch asks again.
 	definitionTries = 8
@@ -176,7 +179,8 @@ func (i *informer) definedBy(d *definition) {
 }
 
 // definitionNow returns the definition of the resource as of now, or nil if it
-// can have none.
+// can have none. The caller has its turn to ask. Another informer that has asked
+// may still wait for one, or between two tries, so that it is not waited for.
 func (r *reflector) definitionNow(ctx context.Context) *definition {
 	i, epoch := r.informer, r.server.epoch
 	if _, able := r.options.Source.(Discoverer); !able || !definable(i.key.Resource.Group) {
@@ -187,9 +191,12 @@ func (r *reflector) definitionNow(ctx context.Context) *definition {
 	if !ask {
 		select {
 		case <-d.done:
+			return d
 		case <-ctx.Done():
+			return d
+		case <-time.After(definitionWait):
+			d = &definition{asked: time.Now(), done: make(chan struct{})}
 		}
-		return d
 	}
 	defer close(d.done)
 	if d.definitionState, d.err = i.readDefinition(ctx, epoch); d.err != nil && !apierrors.IsForbidden(d.err) {

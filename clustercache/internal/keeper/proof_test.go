@@ -166,6 +166,33 @@ func TestStateOfAnotherDefinitionIsNotUsed(t *testing.T) {
 	}
 }
 
+// undefinable is a server that fails to say which definitions there are.
+type undefinable struct{ *pooltest.Defined }
+
+func (u undefinable) List(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	if r.Key.Resource.Resource == "customresourcedefinitions" {
+		return nil, apierrors.NewInternalError(io.ErrUnexpectedEOF)
+	}
+	return u.Defined.List(ctx, r)
+}
+
+// TestStateDoesNotWaitForAnothersDefinition, which is asked for again and again.
+func TestStateDoesNotWaitForAnothersDefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, disk := undefinable{pooltest.NewDefined(filled(10))}, newMemory()
+		for range 2 {
+			p := start(t, s, disk, nil)
+			for _, key := range []informerpool.Key{pooltest.In("ns"), pooltest.In("other"), pooltest.Everything} {
+				began := time.Now()
+				pooltest.AcquireSynced(t, p.pool, key)
+				synctest.Wait()
+				require.Less(t, time.Since(began), 10*time.Second)
+			}
+			p.stop()
+		}
+	})
+}
+
 // TestKeptStateOfASelectionIsProven by a list of the selection alone.
 func TestKeptStateOfASelectionIsProven(t *testing.T) {
 	labeled := pooltest.Everything
