@@ -13,8 +13,8 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
-	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -86,10 +86,7 @@ func (r *reflector) read(at scanner, header wire.ListHeader, unversioned bool) (
 	if err := r.check(&it, header, unversioned); err != nil {
 		return nil, id, err
 	}
-	o, err := r.informer.pool.codec.Pack(r.kind.packed, it)
-	if err == nil {
-		o, err = r.transform(o)
-	}
+	o, err := r.pack(it)
 	return o, id, err
 }
 
@@ -117,15 +114,16 @@ func (r *reflector) check(it *wire.Item, header wire.ListHeader, unversioned boo
 	return expect.Check(*it)
 }
 
-// transform applies the user's transform, which must not change the object's
-// identity.
-func (r *reflector) transform(o *Object) (*Object, error) {
+// pack packs an object, after the user's transform, which must not change the
+// object's identity.
+func (r *reflector) pack(it wire.Item) (*Object, error) {
+	codec, kind := r.informer.pool.codec, r.kind.packed
 	change := r.options.TransformOf(r.informer.key.Resource.GroupResource())
 	if change == nil {
-		return o, nil
+		return codec.Pack(kind, it)
 	}
-	u := &unstructured.Unstructured{}
-	if err := o.Into(u); err != nil {
+	u, err := codec.Unstructured(kind, it)
+	if err != nil {
 		return nil, err
 	}
 	if err := callTransform(change, u); err != nil {
@@ -135,12 +133,12 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
 
-	changed, err := r.informer.pool.codec.PackUnstructured(r.kind.packed, u)
+	changed, err := codec.PackUnstructured(kind, u)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
-	if store.ViewOf(changed) != store.ViewOf(o) || changed.GetUID() != o.GetUID() ||
-		changed.GetResourceVersion() != o.GetResourceVersion() {
+	if changed.GetNamespace() != it.Namespace || packed.NameOf(changed) != it.Name ||
+		string(changed.GetUID()) != it.UID || changed.GetResourceVersion() != it.ResourceVersion {
 		return nil, &wire.FieldError{Field: "transform", Reason: "changed the object's identity"}
 	}
 	return changed, nil

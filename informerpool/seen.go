@@ -74,7 +74,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 		return
 	}
 	codec := l.pool.codec
-	o, err := codec.PackUnstructured(codec.Kind(u.GroupVersionKind()), u)
+	o, err := codec.PackApart(codec.Kind(u.GroupVersionKind()), u)
 	if err != nil || !newSelector(Key{}, key).Match(o) {
 		return
 	}

@@ -21,41 +21,85 @@ import (
 // bytes may be reused. If the item has a different kind or no metadata, Pack
 // returns a [*wire.FieldError].
 func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) {
-	if err := k.check(&it); err != nil {
+	o, err := c.pack(k, it)
+	if err == nil {
+		k.dict.learn(o)
+	}
+	return o, err
+}
+
+func (c *Codec) pack(k *Kind, it wire.Item) (*Object, error) {
+	o, s, err := c.split(k, &it)
+	if err != nil {
 		return nil, err
 	}
+	defer s.close()
+	o.body = s.seal(k.dict.newest.Load())
+
+	return o, nil
+}
+
+// Unstructured returns a scanned object as a packed one is read, for a transform.
+// Nothing of it is kept: what a transform removes must not get into the
+// dictionary of the kind, which outlives it and may be written to disk.
+func (c *Codec) Unstructured(k *Kind, it wire.Item) (*unstructured.Unstructured, error) {
+	o, s, err := c.split(k, &it)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return &unstructured.Unstructured{Object: o.content(s)}, nil
+}
+
+// split returns the header of a scanned object, and the parts of its body.
+func (c *Codec) split(k *Kind, it *wire.Item) (*Object, *scratch, error) {
+	if err := k.check(it); err != nil {
+		return nil, nil, err
+	}
 	o := newObject(k, it.Name)
-	drop := o.takeHeader(&it)
+	drop := o.takeHeader(it)
 	if c.DropManagedFields {
 		drop |= wire.FieldManagedFields
 		o.flags &^= hasManagedFields
 	}
 	s := newScratch()
-	defer s.close()
 	s.plain = append(append(s.plain[:0], it.Labels...), it.OwnerReferences...)
 	s.labelsLen, s.ownersLen = len(it.Labels), len(it.OwnerReferences)
 	s.plain = it.AppendMetadata(s.plain, drop)
 	s.metaLen = len(s.plain) - s.texts()
 	s.plain = it.AppendRest(s.plain)
-	o.body = s.seal(k.dict.newest.Load())
-	k.dict.learn(o)
 
-	return o, nil
+	return o, s, nil
 }
 
 // PackUnstructured packs u as if its JSON had been scanned. It neither retains
 // nor changes u. Content that cannot be JSON, such as NaN or a channel, is an
 // error.
 func (c *Codec) PackUnstructured(k *Kind, u *unstructured.Unstructured) (*Object, error) {
-	b, err := u.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	it, err := wire.Scan(b)
+	it, err := scanned(u)
 	if err != nil {
 		return nil, err
 	}
 	return c.Pack(k, it)
+}
+
+// PackApart is PackUnstructured for an object that is not one of the cache, and
+// may lack a transform: it gets into no dictionary.
+func (c *Codec) PackApart(k *Kind, u *unstructured.Unstructured) (*Object, error) {
+	it, err := scanned(u)
+	if err != nil {
+		return nil, err
+	}
+	return c.pack(k, it)
+}
+
+// scanned returns the scanned JSON of an object.
+func scanned(u *unstructured.Unstructured) (wire.Item, error) {
+	b, err := u.MarshalJSON()
+	if err != nil {
+		return wire.Item{}, err
+	}
+	return wire.Scan(b)
 }
 
 // takeHeader fills in the header. It returns the metadata fields that the

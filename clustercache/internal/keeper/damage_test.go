@@ -14,9 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -275,5 +277,58 @@ func TestEncryptedRecordsShowNothing(t *testing.T) {
 			all := fmt.Sprintf("%s", disk.buckets)
 			require.Equal(t, key == nil, strings.Contains(all, noise))
 		})
+	}
+}
+
+// TestWhatATransformRemovesIsNotOnDisk, in a dictionary neither, be it of an
+// object that the server shows or of one that a live read has shown.
+func TestWhatATransformRemovesIsNotOnDisk(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		for _, removes := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				s, disk := pooltest.NewServer(), newMemory()
+				common, secret := pooltest.Noise(1, 60), pooltest.Noise(2, 60)
+				for i := range 1000 {
+					s.Put("ns", fmt.Sprint("w", i), i, common)
+					if !seen {
+						s.Put("ns", fmt.Sprint("w", i), i, common, secret)
+					}
+				}
+				p := start(t, s, disk, func(o *informerpool.Options, p *persist.Options) {
+					p.TransformRevision = "1"
+					o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{
+						{}: func(u *unstructured.Unstructured) error {
+							if removes {
+								u.SetLabels(map[string]string{common: ""})
+							}
+							return nil
+						},
+					}
+				})
+				l := pooltest.Acquire(t, p.pool, pooltest.Everything)
+				for i := range 20 {
+					u := &unstructured.Unstructured{}
+					u.SetAPIVersion(pooltest.Widgets.GroupVersion().String())
+					u.SetKind("Widget")
+					u.SetNamespace("ns")
+					u.SetName(fmt.Sprint("s", i))
+					u.SetUID(types.UID(fmt.Sprint("s", i)))
+					u.SetResourceVersion("1")
+					u.SetLabels(map[string]string{common: "", secret: ""})
+					if seen {
+						l.Seen(u)
+					}
+				}
+				require.NoError(t, l.WaitForSync(t.Context()))
+				p.stop()
+				require.NotEmpty(t, disk.buckets["dictionaries"])
+				for _, record := range disk.buckets["dictionaries"] {
+					text, err := s2.Decode(nil, record[1:len(record)-16])
+					require.NoError(t, err)
+					require.Contains(t, string(text), common)
+					require.Equal(t, !removes && !seen, strings.Contains(string(text), secret))
+				}
+			})
+		}
 	}
 }
