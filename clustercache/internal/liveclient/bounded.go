@@ -62,6 +62,10 @@ func (l *bounded) do(ctx context.Context, answer *callState, call func(context.C
 		return sanitize.FromClient(err)
 	}
 
+	if errors.Is(err, errScope) {
+		return err
+	}
+
 	// A connection may also break in the middle of a body.
 	_, broken := errors.AsType[*transport.Error](err)
 	switch {
@@ -162,13 +166,19 @@ func identified(key client.ObjectKey, obj client.Object) error {
 // List implements client.Client.
 func (l *bounded) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	answer := (&callState{scheme: l.Scheme(), item: l.from.config.MaxObjectBytes}).expectList(list)
-	err := l.do(ctx, answer, func(ctx context.Context, c client.Client) error {
-		return c.List(ctx, list, opts...)
+	namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace
+	return l.do(ctx, answer, func(ctx context.Context, c client.Client) error {
+		if err := c.List(ctx, list, opts...); err != nil {
+			return err
+		}
+		if answer.list != nil {
+			answer.list.fill(list, answer.want)
+		}
+		if namespace == "" {
+			return nil
+		}
+		return l.from.ofNamespace(list, answer.want)
 	})
-	if err == nil && answer.list != nil {
-		answer.list.fill(list, answer.want)
-	}
-	return err
 }
 
 // Apply implements client.Client.

@@ -175,6 +175,48 @@ func TestHazardScopeOfAKindThatIsNotWatchedChanges(t *testing.T) {
 	}
 }
 
+// TestHazardListOfANamespaceShowsAll: a kind that had no namespaces is created
+// again with them, which nothing notices. A list of a namespace is sent to the
+// path of all.
+func TestHazardListOfANamespaceShowsAll(t *testing.T) {
+	gadget := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
+	lists := map[string]func() client.ObjectList{
+		"unstructured": func() client.ObjectList { return &unstructured.UnstructuredList{} },
+		"metadata":     func() client.ObjectList { return &metav1.PartialObjectMetadataList{} },
+	}
+	for form, newList := range lists {
+		t.Run(form, func(t *testing.T) {
+			kind := fakeapi.Kind{Group: gadget.Group, Kind: gadget.Kind, ClusterScoped: true}
+			server := fakeapi.New(fakeapi.Options{Kinds: []fakeapi.Kind{kind}})
+			c, rediscovered := newClient(t, server.Transport())
+			count := func(options ...client.ListOption) (int, error) {
+				list := newList()
+				list.GetObjectKind().SetGroupVersionKind(gadget.GroupVersion().WithKind("GadgetList"))
+				err := c.List(t.Context(), list, options...)
+				return meta.LenList(list), err
+			}
+			n, err := count(client.InNamespace("a"))
+			require.NoError(t, err)
+			require.Zero(t, n)
+
+			server.Unregister(gadget.GroupKind())
+			kind.ClusterScoped = false
+			server.Register(kind)
+			for _, namespace := range []string{"a", "b", "c"} {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(gadget)
+				u.SetNamespace(namespace)
+				u.SetName("one")
+				require.NoError(t, server.Seed(u))
+			}
+			n, err = count(client.InNamespace("b"))
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.Equal(t, 1, *rediscovered)
+		})
+	}
+}
+
 // TestHazardDiscoveryHoldsOtherCalls: the client of controller-runtime looks up
 // a kind under a lock that all calls need, and without their contexts. While the
 // discovery of one kind hangs, calls about known kinds go on, and the call ends

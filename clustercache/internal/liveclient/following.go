@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,12 +63,34 @@ func (f *Factory) discovered(ctx context.Context, call func(context.Context, cli
 // kind that discovery lacked a moment ago may be served by now: watches of the
 // kind recover by themselves, and writes must not lag behind them. A request
 // that was not sent for lack of a namespace may be about a kind that has become
-// cluster-scoped.
+// cluster-scoped, and a list of all namespaces is the answer to one of a kind
+// that was.
 func elsewhere(err error) bool {
+	if errors.Is(err, errScope) {
+		return true
+	}
 	if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
 		return meta.IsNoMatchError(err) || strings.HasPrefix(err.Error(), noNamespace)
 	}
 	return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) && apistatus.OfGateway(err)
+}
+
+// errScope indicates that a list of a namespace was sent as one of a kind that has
+// none by discovery, and has by the answer, which is that of all namespaces.
+var errScope = errors.New("the kind has become namespaced, and discovery does not say so yet")
+
+// ofNamespace returns errScope if a list of one namespace was answered with that
+// of all.
+func (f *Factory) ofNamespace(list client.ObjectList, gvk schema.GroupVersionKind) error {
+	if mapping, known := f.config.Mapper.Cached(gvk); !known || mapping.Namespaced {
+		return nil
+	}
+	return meta.EachListItem(list, func(item runtime.Object) error {
+		if o, err := meta.Accessor(item); err == nil && o.GetNamespace() != "" {
+			return errScope
+		}
+		return nil
+	})
 }
 
 // noNamespace begins client-go's refusals to send a request without a namespace
