@@ -50,7 +50,7 @@ func TestBusyServer(t *testing.T) {
 	for time.Since(began) < 30*time.Second {
 		r.touch(t, time.Since(began).String())
 		all.equals(healed)
-		status, err := s.Status(cluster)
+		status, err := s.Cluster(cluster).Status()
 		require.NoError(t, err)
 		require.True(t, status.Connected, "%+v", status)
 		<-time.After(2 * time.Second)
@@ -58,7 +58,7 @@ func TestBusyServer(t *testing.T) {
 	// Now every informer has to resume, and a new one has to list.
 	require.NoError(t, g.SetBackend(c.APIServer))
 	g.EndStreams()
-	w, err := s.Watch(t.Context(), cluster, &corev1.LimitRange{}, client.InNamespace(namespace))
+	w, err := s.Cluster(cluster).Watch(t.Context(), &corev1.LimitRange{}, client.InNamespace(namespace))
 	require.NoError(t, err)
 	for time.Since(began) < time.Minute {
 		r.touch(t, time.Since(began).String())
@@ -74,7 +74,7 @@ func TestBusyServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), healed)
 	defer cancel()
 	require.NoError(t, w.WaitForSync(ctx))
-	status, err := s.Status(cluster)
+	status, err := s.Cluster(cluster).Status()
 	require.NoError(t, err)
 	require.Zero(t, status.HistoryResets)
 	require.Equal(t, 1, status.Connects, "it was never given up")

@@ -56,11 +56,11 @@ func upgrades(t *testing.T, chain []string) {
 		s.equals(cluster, o, healed)
 		t.Logf("%s: equal %s after the first contact", version, took)
 		require.Eventually(t, func() bool {
-			status, err := s.Status(cluster)
+			status, err := s.Cluster(cluster).Status()
 			return err == nil && strings.HasPrefix(status.ServerVersion, "v"+version+".")
 		}, 2*time.Minute, 100*time.Millisecond, "the status shows the server's version")
 	}
-	status, err := s.Status(cluster)
+	status, err := s.Cluster(cluster).Status()
 	require.NoError(t, err)
 	require.Zero(t, status.HistoryResets)
 	all.nothingDeleted(t, namespace+`/"gone"`)
@@ -93,10 +93,10 @@ func skewed(t *testing.T, pair [2]string) {
 	class := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
 	class.SetGroupVersionKind(deviceClass)
 	class.SetName("class")
-	writes, err := s.Client(cluster)
+	writes, err := s.Cluster(cluster).Client()
 	require.NoError(t, err)
 	require.NoError(t, writes.Create(t.Context(), class))
-	w, err := s.Watch(t.Context(), cluster, clustercache.Kind(deviceClass))
+	w, err := s.Cluster(cluster).Watch(t.Context(), clustercache.Kind(deviceClass))
 	require.NoError(t, err)
 	classes := &tools{present: map[string]bool{}}
 	_, err = w.AddEventHandler(classes)
@@ -122,7 +122,7 @@ func skewed(t *testing.T, pair [2]string) {
 	require.Empty(t, s.deletes(cluster))
 	all.nothingDeleted(t)
 	require.Empty(t, classes.deletes(), "what one server does not know is not deleted")
-	status, err := s.Status(cluster)
+	status, err := s.Cluster(cluster).Status()
 	require.NoError(t, err)
 	require.Zero(t, status.HistoryResets)
 }

@@ -60,7 +60,8 @@ func TestReadFileDoesNotStayInMemory(t *testing.T) {
 					return nil
 				})
 				if err == nil {
-					err = s.Apply([]persist.Change{{Bucket: "more", Key: []byte{byte(i)}, Value: make([]byte, size/16)}})
+					change := persist.Change{Bucket: "more", Key: []byte{byte(i)}, Value: make([]byte, size/16)}
+					err = s.Apply([]persist.Change{change})
 				}
 				if err != nil {
 					t.Error(err)
