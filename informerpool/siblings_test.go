@@ -41,7 +41,8 @@ func TestOverlappingInformersAreThoseThatAVisitFinds(t *testing.T) {
 			Resource:      schema.GroupVersionResource{Version: "v1", Resource: pick("configmaps", "secrets")},
 			Namespace:     pick("", "one", "two"),
 			LabelSelector: pick("", "app=x"),
-			FieldSelector: pick("", "metadata.name=a", "metadata.name=b", "metadata.name!=a", "metadata.name=a,spec.x=y"),
+			FieldSelector: pick(
+				"", "metadata.name=a", "metadata.name=b", "metadata.name!=a", "metadata.name=a,spec.x=y"),
 		})
 		require.NoError(t, err)
 		held = append(held, l)

@@ -43,7 +43,7 @@ func TestSlicesHaveRoomForWhatIsInThem(t *testing.T) {
 		read[n] = &z
 	}
 	for n, z := range read {
-		require.Equal(t, n, len(z.Slices))
+		require.Len(t, z.Slices, n)
 		for i := range n {
 			require.Equal(t, fmt.Sprintf("%d of %d", i, n), string(z.Slice[i]))
 			require.Equal(t, fmt.Sprint(i), z.Slices[i][0].Embedded)

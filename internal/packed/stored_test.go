@@ -44,8 +44,8 @@ func many(t *testing.T, c *Codec, from int) (out []*Object) {
 	k := c.Kind(podGVK)
 	note := noise(uint64(from), 400)
 	for i := range 2 * samples {
-		out = append(out, mustPack(t, c, k, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d",`+
-			`"uid":"00000000-0000-4000-8000-%012d","annotations":{"note":%q}}}`, i, from+i, note)))
+		out = append(out, mustPack(t, c, k, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{`+
+			`"name":"p%d","uid":"00000000-0000-4000-8000-%012d","annotations":{"note":%q}}}`, i, from+i, note)))
 	}
 	for i := range (samples + 2) * stride {
 		out = append(out, mustPack(t, c, k, pods(from+i)))

@@ -370,7 +370,8 @@ func TestReadingPartsStopsAtInvalidBytes(t *testing.T) {
 // TestLiteralsStandForWhatTheLibrarySays: whatever escapes they have.
 func TestLiteralsStandForWhatTheLibrarySays(t *testing.T) {
 	pieces := []string{
-		`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u0041`, `\u00e9`, `\ud83d\ude00`, `\ud83d`, `\udc00`, `\u0000`,
+		`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u0041`, `\u00e9`,
+		`\ud83d\ude00`, `\ud83d`, `\udc00`, `\u0000`,
 		"k:{", "é", "\xff", "\xe2\x82", "plain", "",
 	}
 	r := rand.New(rand.NewPCG(11, 12))
