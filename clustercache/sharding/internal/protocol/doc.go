@@ -114,6 +114,11 @@
 //
 // # Why every slot is owned again
 //
+// A replica renews its Lease until Config.OwnFor after it sent the last renewal
+// of which it knows that it succeeded, or after the last list. So one that owns
+// nothing, since it hears nothing, keeps nothing from the others either, although
+// the hub hears it.
+//
 // All replicas follow the plan of the same Lease and compute the rest from the
 // same Leases, so they agree as soon as their views are equal. Views that differ
 // cost a move, or a write that fails. A plan is changed only as far as members

@@ -139,6 +139,9 @@ func (s *step) membership() {
 		s.own.due = s.now.Add(s.cfg.Renew)
 		s.own.number++
 		s.own.sent = append(s.own.sent, renewal{number: s.own.number, sent: s.now})
+		if s.own.unheard.IsZero() && s.healthy() {
+			s.own.unheard = s.now
+		}
 		s.do(Action{
 			Kind:     Renew,
 			Name:     h.Name,
@@ -197,19 +200,19 @@ func (s *step) warmed() Set {
 }
 
 // stale reports whether the view is too old for the replica to be a member: the
-// hub answers its writes, but the watch does not show them. It asks for a
-// refresh in time.
+// hub may carry out its writes, but neither answers nor the watch show them. A
+// replica that went on renewing would keep others from its slots, and not own
+// them. It asks for a refresh in time.
 func (s *step) stale() bool {
 	s.look()
-	if s.own.unheard.IsZero() {
-		s.own.refreshed = false
-		return false
-	}
-	if !s.own.refreshed && s.reached(s.own.unheard.Add(s.cfg.OwnFor/2)) {
+	unheard := !s.own.unheard.IsZero()
+	stale := unheard && s.reached(s.own.unheard.Add(s.cfg.OwnFor)) ||
+		s.own.uid != "" && s.reached(s.own.renewUntil)
+	if !s.own.refreshed && (stale || unheard && s.reached(s.own.unheard.Add(s.cfg.OwnFor/2))) {
 		s.own.refreshed = true
 		s.do(Action{Kind: Refresh})
 	}
-	return s.reached(s.own.unheard.Add(s.cfg.OwnFor))
+	return stale
 }
 
 // look asks for a refresh after a renewal was refused: what the list shows is

@@ -26,6 +26,7 @@ type process struct {
 	dead     bool
 	cut      bool // cannot reach the hub
 	deaf     bool // its watch shows nothing
+	silenced bool // nothing of the hub reaches it, though what it sends arrives
 	waiting  []func()
 	wakeups  int
 	counts   []int
@@ -212,7 +213,7 @@ func (p *process) send(a protocol.Action) {
 			return
 		}
 		o := w.serve(p, a)
-		if p.unreachable() || w.rand.Float64() < w.weather.lost {
+		if p.unreachable() || p.silenced || w.rand.Float64() < w.weather.lost {
 			return
 		}
 		back := w.upTo(w.weather.latency) + w.upTo(p.path) + p.late
@@ -271,9 +272,9 @@ func (p *process) watch() {
 		if p.dead {
 			return
 		}
-		if p.unreachable() || p.deaf && !p.listing {
-			// A watch that fails lists again; one that is deaf shows nothing,
-			// and is noticed by its silence alone.
+		if p.unreachable() || p.silenced || p.deaf && !p.listing {
+			// A watch that fails lists again; one that is deaf, or silenced,
+			// shows nothing, and is noticed by its silence alone.
 			p.listing = p.listing || p.unreachable()
 			p.w.after(time.Second, func() { p.delivers = false; p.watch() })
 			return

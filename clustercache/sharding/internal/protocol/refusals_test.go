@@ -25,8 +25,10 @@ const haltedFor = 20 * time.Second
 // or has carried out, answer what has not happened, lose writes and answers, and
 // delay them, and what watches show, by up to ten seconds: those of one replica
 // or of all, of groups of one to five, in any overlap. The way to a replica gets
-// slow, and then lost. No slot ever has two owners, and each has one again within
-// haltedFor after the end of the trouble.
+// slow, and then lost, or what the hub says does not reach it, though the hub
+// hears it. No slot ever has two owners, and each has one again within haltedFor
+// after the end of the trouble. If nothing reaches one replica, that goes on, and
+// the others have its slots within silencedFor.
 //
 //	go test ./clustercache/sharding/internal/protocol -run TestHubTrouble -seeds 10000
 func TestHubTroubleHaltsNoGroup(t *testing.T) {
@@ -73,12 +75,16 @@ func (s *simulation) troubles() {
 		for n := range w.slots {
 			halted[n] = true
 		}
-		for range int(haltedFor / time.Second) {
+		within := haltedFor
+		if slices.ContainsFunc(w.processes, func(p *process) bool { return p.silenced }) {
+			within = silencedFor
+		}
+		for range int(within / time.Second) {
 			w.run(time.Second)
 			maps.DeleteFunc(halted, func(n int, _ bool) bool { return w.owner(n) != nil })
 		}
 		for n := range halted {
-			w.fail("slot %d has no owner %v after the trouble", n, haltedFor)
+			w.fail("slot %d has no owner %v after the trouble", n, within)
 		}
 		w.requireHandedOver()
 	}
@@ -109,7 +115,7 @@ func (s *simulation) trouble() {
 		p = nil
 	}
 	d := w.upTo([]time.Duration{3 * time.Second, 12 * time.Second, 40 * time.Second}[w.rand.IntN(3)])
-	switch w.rand.IntN(9) {
+	switch w.rand.IntN(10) {
 	case 0, 1:
 		s.refuse(p, d)
 	case 4:
@@ -126,6 +132,8 @@ func (s *simulation) trouble() {
 		}
 	case 8:
 		s.fade(victim)
+	case 9:
+		s.silence(victim, w.upTo(2*time.Minute))
 	case 2:
 		w.weather.lost = w.rand.Float64()
 		w.after(d, func() { w.weather.lost = 0 })

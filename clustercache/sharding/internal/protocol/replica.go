@@ -111,10 +111,14 @@ type membership struct {
 	refused bool
 	looked  time.Time
 	until   time.Time // when ownership ends
-	due     time.Time // of the next renewal
-	sent    []renewal // under uid, as long as they could renew anything
-	number  int64     // of the last renewal
-	shown   time.Time // when the newest renewal that the view shows was sent
+	// renewUntil is until when the Lease is renewed, unless the view is listed or
+	// a renewal succeeds before: while others see renewals, they take nothing from
+	// a replica that has found nothing out for as long as it owns by the last one.
+	renewUntil time.Time
+	due        time.Time // of the next renewal
+	sent       []renewal // under uid, as long as they could renew anything
+	number     int64     // of the last renewal
+	shown      time.Time // when the newest renewal that the view shows was sent
 	// gap: ownership ended by the clock, and was renewed before Next announced
 	// that. It is announced now.
 	gap bool
@@ -126,9 +130,10 @@ type membership struct {
 	// may not have been renewed because the hub was away.
 	lapsed bool
 	// unheard is when the hub first answered something about the Lease that the
-	// view does not show yet. It is zero if there is no such answer.
+	// view does not show yet, or when the renewal was sent that should keep up
+	// ownership. It is zero if there is no such answer or renewal.
 	unheard   time.Time
-	refreshed bool // a refresh was asked for since
+	refreshed bool // a refresh was asked for, and no list came since
 	joining   held // the writes that create the Lease
 	leaving   bool
 	// drain is what the Lease is to say about draining, if it has to change: all

@@ -4,6 +4,7 @@
 package protocol_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -22,15 +23,20 @@ func alone(t *testing.T) (*world, *process) {
 	return w, p
 }
 
-func requireOwns(t *testing.T, w *world, p *process, slots int) {
+func requireOwns(t *testing.T, _ *world, p *process, slots int) {
 	t.Helper()
+	require.Equal(t, slots, owns(p))
+}
+
+// owns returns how many slots a process owns.
+func owns(p *process) int {
 	owned := 0
-	for n := range w.slots {
+	for n := range p.w.slots {
 		if _, ok := p.owns(n); ok {
 			owned++
 		}
 	}
-	require.Equal(t, slots, owned)
+	return owned
 }
 
 // TestReplicaThatLeavesWhileItJoinsWaitsForItsLease has requests that take long:
@@ -85,4 +91,58 @@ func TestTokensGrowAlthoughALeaseWasDeleted(t *testing.T) {
 	w.run(5 * time.Second)
 	token, _ := p.replica.Holds(0)
 	require.EqualValues(t, 8, token)
+}
+
+// TestHazardDrainIsUndone: a renewal that arrives late, a hub that is set back,
+// and a Lease that is created anew say something else about draining than the
+// replica said last. Its next renewal says it again. What people write stays.
+func TestHazardDrainIsUndone(t *testing.T) {
+	for _, draining := range []bool{true, false} {
+		w, p := alone(t)
+		says := func() bool { return w.hub.leases[p.name].Draining }
+		p.do(func() { p.replica.SetDraining(!draining) })
+		w.run(5 * time.Second)
+		require.Equal(t, !draining, says())
+		backup, late := maps.Clone(w.hub.leases), w.hub.leases[p.name]
+		p.do(func() { p.replica.SetDraining(draining) })
+		w.run(5 * time.Second)
+		requireStays := func(want bool) {
+			t.Helper()
+			w.run(2 * w.config.Renew)
+			for range 20 {
+				require.Equal(t, want, says())
+				w.run(time.Second)
+			}
+		}
+		requireStays(draining)
+
+		w.apply(p, protocol.Action{
+			Kind:     protocol.Renew,
+			Name:     p.name,
+			UID:      late.UID,
+			Renewal:  late.Renewal,
+			Draining: new(!draining),
+		})
+		require.Equal(t, !draining, says())
+		requireStays(draining)
+
+		w.hub.leases = backup
+		p.listing = true
+		p.watch()
+		require.Equal(t, !draining, says())
+		requireStays(draining)
+
+		w.hub.apply(protocol.Action{Kind: protocol.Bury, Name: p.name}, nil)
+		w.notify()
+		w.run(time.Second)
+		requireStays(draining)
+		require.NotEqual(t, late.UID, w.hub.leases[p.name].UID)
+
+		byHand := w.hub.leases[p.name]
+		byHand.Draining = !draining
+		w.hub.put(byHand)
+		w.notify()
+		requireStays(!draining)
+		require.Empty(t, w.failures)
+	}
 }

@@ -446,6 +446,18 @@ func (s *simulation) fade(p *process) {
 	w.after(w.upTo(d), func() { s.cut(p, d+w.upTo(d)) })
 }
 
+// silence has nothing of the hub reach a process: neither answers, nor what its
+// watch, which does not end, should show. What it sends reaches the hub.
+func (s *simulation) silence(p *process, d time.Duration) {
+	s.w.log(fmt.Sprintf("nothing reaches %s for %v", p.identity, d))
+	p.silenced, p.deaf = true, true
+	s.w.after(d, func() { p.silenced = false })
+	if slices.ContainsFunc(s.w.processes, func(q *process) bool { return !q.silenced }) {
+		d = min(d, s.w.config.OwnFor) // the others take its slots
+	}
+	s.disturb(d)
+}
+
 // restore sets the hub back to a backup, while its API servers do not run for
 // longer than anything is owned.
 func (s *simulation) restore() {

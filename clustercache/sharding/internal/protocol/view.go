@@ -38,7 +38,8 @@ func (r *Replica) Replace(now time.Time, leases []Lease) {
 	for _, l := range leases {
 		r.Observe(now, l)
 	}
-	r.viewed, r.own.unheard, r.own.refused = true, time.Time{}, false
+	r.viewed, r.own.unheard, r.own.refused, r.own.refreshed = true, time.Time{}, false, false
+	r.own.renewUntil = now.Add(r.cfg.OwnFor)
 }
 
 // Observe adds or replaces a Lease in the view.
@@ -82,6 +83,9 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 	}
 	m := r.members[i]
 	if m.UID != l.UID {
+		if m.Draining && l.Name == r.cfg.Member {
+			r.restate(true)
+		}
 		*m = member{
 			id:       HolderID(l.Name, l.UID),
 			since:    now,
@@ -95,6 +99,10 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 	if l.Renewal < m.Renewal { // it overtook a later one
 		l.Renewal, l.Leaving, l.Plan, l.Warm = m.Renewal, l.Leaving || m.Leaving, m.Plan, m.Warm
 		l.Weight, l.Loads = m.Weight, m.Loads
+		if l.Draining != m.Draining && l.Name == r.cfg.Member {
+			r.restate(m.Draining)
+		}
+		l.Draining = m.Draining
 	}
 	m.Lease, m.exists = l, true
 	if l.Name != r.cfg.Member {
@@ -111,11 +119,21 @@ func (r *Replica) observeMember(now time.Time, l Lease) {
 		r.own.uid, r.own.id = l.UID, m.id
 		r.own.until, r.own.due = time.Time{}, now
 		r.own.sent, r.own.shown, r.own.ended = nil, time.Time{}, time.Time{}
+		r.own.renewUntil = now.Add(r.cfg.OwnFor)
 	}
 	for _, s := range r.own.sent {
 		if s.number == l.Renewal {
 			r.own.shown = s.sent
 		}
+	}
+}
+
+// restate has the next renewal say again what the replica's Lease said about
+// draining, unless that is to change: a late renewal, or a restore of the hub, has
+// undone it, or the Lease is created anew.
+func (r *Replica) restate(draining bool) {
+	if r.own.drain == nil {
+		r.SetDraining(draining)
 	}
 }
 
@@ -131,6 +149,9 @@ func (r *Replica) renewed(now, sent time.Time) {
 		r.own.gap, r.own.ended = true, r.own.until
 	}
 	r.own.until = until
+	if until.After(r.own.renewUntil) {
+		r.own.renewUntil = until
+	}
 }
 
 // Forget removes a Lease from the view.
@@ -147,6 +168,9 @@ func (r *Replica) Forget(l Lease) {
 		i, found := r.find(l.Name)
 		if !found || r.members[i].UID != l.UID {
 			return
+		}
+		if r.members[i].Draining && l.Name == r.cfg.Member {
+			r.restate(true)
 		}
 		r.members = slices.Delete(r.members, i, i+1)
 		if l.Name == r.cfg.Member {
