@@ -102,6 +102,10 @@ func (r *Replica) GainsAfterQuit() (restore func()) {
 // from before its ownership had ended by the clock.
 func (r *Replica) ForgetEnd() { r.own.ended = time.Time{} }
 
+// RenewUnheard makes the replica follow an earlier rule: it renewed its Lease
+// whether or not it heard of the hub.
+func (r *Replica) RenewUnheard() { r.own.unheard, r.own.renewUntil = time.Time{}, time.Unix(1<<40, 0) }
+
 // Revoke makes the replica follow an earlier rule: it took a refused renewal for
 // the deletion of its Lease.
 func (r *Replica) Revoke() { r.own.quitting, r.own.quit = r.own.uid, true }

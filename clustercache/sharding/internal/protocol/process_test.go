@@ -126,7 +126,10 @@ func (p *process) step() {
 		switch {
 		case p.w.broken == gainsAfterQuit:
 			restore = p.replica.GainsAfterQuit()
-		case p.w.broken == gainsByAnOldView || p.old:
+		case p.w.broken == gainsByAnOldView:
+			p.replica.ForgetEnd()
+			p.replica.RenewUnheard()
+		case p.old:
 			p.replica.ForgetEnd()
 		}
 		actions, wake = p.replica.Next(p.clock())

@@ -93,7 +93,7 @@ func TestOraclesNoticeABrokenProtocol(t *testing.T) {
 		often   func(*simulation, *process)
 	}{
 		{takesWithoutDeletion, false, "is owned by", 9, nil},
-		{takesWithoutDeletion, true, "is owned by", 67, nil},
+		{takesWithoutDeletion, true, "is owned by", 53, nil},
 		{readsTheClockLate, false, "is owned by", 1, func(s *simulation, p *process) {
 			s.late(p, 9*time.Second, 20*time.Second)
 			s.w.after(s.w.upTo(20*time.Second), func() { s.cut(p, 40*time.Second) })
