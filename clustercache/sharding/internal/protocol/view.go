@@ -44,12 +44,12 @@ func (r *Replica) Replace(now time.Time, leases []Lease) {
 
 // Observe adds or replaces a Lease in the view.
 func (r *Replica) Observe(now time.Time, l Lease) {
-	switch {
-	case l.Role == Charter:
+	switch l.Role {
+	case Charter:
 		r.observeCharter(l)
-	case l.Role == Member:
+	case Member:
 		r.observeMember(now, l)
-	case l.Role == Slot:
+	case Slot:
 		r.top = max(r.top, l.Token)
 		if l.Slot >= 0 && l.Slot < len(r.slots) && l.Name == r.slots[l.Slot].Name {
 			s := &r.slots[l.Slot]
