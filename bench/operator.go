@@ -67,7 +67,8 @@ func (p plan) operator(ctx context.Context, r *report) error {
 			if len(values) == 0 {
 				return
 			}
-			work := fmt.Sprintf("operator of %d clusters, %d Gets and a List per change: %s", p.readClusters, gets, what)
+			work := fmt.Sprintf("operator of %d clusters, %d Gets and a List per change: %s",
+				p.readClusters, gets, what)
 			r.add(work, subject, median(values)*times, unit, b)
 		}
 		ratio := func(what, figure string, bounds func(few, many, resident *bound) *bound) {

@@ -43,7 +43,7 @@
 // answer is late or lost counts once the watch shows it, from when it was sent,
 // and renewals do not wait for one another: so a slow hub costs no ownership. A
 // replica to which neither answers nor the watch show a renewal lists the Leases
-// after 5 s. After 10 s it renews no more until a list comes: others would leave
+// after 7 s. After 10 s it renews no more until a list comes: others would leave
 // its slots to it, and it does not own them any more.
 //
 // The group has a Lease of its own, whose name ends with "-sharding". It says

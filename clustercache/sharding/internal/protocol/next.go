@@ -202,13 +202,14 @@ func (s *step) warmed() Set {
 // stale reports whether the view is too old for the replica to be a member: the
 // hub may carry out its writes, but neither answers nor the watch show them. A
 // replica that went on renewing would keep others from its slots, and not own
-// them. It asks for a refresh in time.
+// them. It asks for a refresh in time, and not before: a hub that fails for some
+// seconds would be asked for lists by all replicas.
 func (s *step) stale() bool {
 	s.look()
 	unheard := !s.own.unheard.IsZero()
 	stale := unheard && s.reached(s.own.unheard.Add(s.cfg.OwnFor)) ||
 		s.own.uid != "" && s.reached(s.own.renewUntil)
-	if !s.own.refreshed && (stale || unheard && s.reached(s.own.unheard.Add(s.cfg.OwnFor/2))) {
+	if !s.own.refreshed && (stale || unheard && s.reached(s.own.unheard.Add(s.cfg.OwnFor-3*s.cfg.Renew/2))) {
 		s.own.refreshed = true
 		s.do(Action{Kind: Refresh})
 	}
