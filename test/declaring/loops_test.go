@@ -105,7 +105,13 @@ func TestHazardControllersOfOneKindCallEachOther(t *testing.T) {
 			fleettest.WithFakeCluster(t, o, func(t *testing.T, _ *clustercachetest.Fleet,
 				c *clustercachetest.Cluster, cc *clustercache.ClusterCache,
 			) {
+				// The watches are in effect: each step of one that begins calls its
+				// owners, and chance says how many of them one call covers.
 				owner := fleettest.Owner("one")
+				other := clustercache.Owner{GVK: fleettest.ConfigMap, ObjectKey: owner.ObjectKey}
+				fleettest.Declare(t, cc, other, fleettest.Target("a", "ConfigMap"), fleettest.Target("a", "Secret"))
+				require.NoError(t, cc.WaitForSync(t.Context(), other))
+				time.Sleep(time.Minute)
 				start := func(name, kind string) (*loop, clustercache.Owner) {
 					own, names := owner, []string(nil)
 					if named {
