@@ -242,10 +242,12 @@ func (r *Replica) Left() bool {
 	return r.ID() == "" && !joining
 }
 
-// Leave makes the replica give up its slots, and then its membership.
+// Leave makes the replica give up its slots, and then its membership. If its
+// view is too old for that, a refresh is asked for once more: the list that was
+// asked for before may hang.
 func (r *Replica) Leave(now time.Time) {
 	if !r.own.leaving {
-		r.own.leaving, r.own.due = true, now
+		r.own.leaving, r.own.due, r.own.refreshed = true, now, false
 	}
 }
 
