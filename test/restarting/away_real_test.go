@@ -281,8 +281,8 @@ func anotherScope(t *testing.T, c *testenv.Cluster) {
 	showsParts(t, c, path, "v1")
 }
 
-// anotherVersion: the kept version is not served any more, and so shown to
-// nobody; the other one is.
+// anotherVersion: the kept version is not served any more, and not shown; the
+// other one is.
 func anotherVersion(t *testing.T, c *testenv.Cluster) {
 	defer uninstall(t, c)
 	crd := testenv.SimpleCRD(part.Group, part.Kind)

@@ -71,7 +71,7 @@ func TestSparseFileShrinks(t *testing.T) {
 	kept := sparse(t, path)
 	before := sizeOf(t, path)
 	require.Greater(t, before, int64(40<<20))
-	// What a process leaves that is killed meanwhile is in nobody's way.
+	// A file that a killed process leaves does not stop the next one.
 	require.NoError(t, os.WriteFile(path+smallerSuffix, initial(os.Getpagesize()), 0o600))
 
 	for range 2 {
