@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // plan describes how to read a value of one Go type. It applies the rules of
@@ -22,14 +23,16 @@ type plan struct {
 	read   func(p *plan, d *decoder, v reflect.Value) bool
 	elem   *plan             // of pointers, slices and maps
 	fields map[string]*field // of structs
+	order  []*field          // the same, in the order of the struct
 	meta   bool              // a struct whose "metadata" is a metav1.ObjectMeta
 	spaces sync.Pool         // of pointers to slices of a slice's type, to read elements into
 }
 
 // field is a member of a struct.
 type field struct {
-	index []int // path through embedded structs
-	bit   uint  // number of the field within the plan
+	index []int  // path through embedded structs
+	bit   uint   // number of the field within the plan
+	key   string // with its quotes and the colon
 	plan  *plan
 }
 
@@ -78,6 +81,9 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 	case t == reflect.TypeFor[metav1.Time]():
 		p.read = (*plan).time
 		return p
+	case t == reflect.TypeFor[intstr.IntOrString]():
+		p.read = (*plan).intOrString
+		return p
 	case pointer.Implements(unmarshaler):
 		p.read = (*plan).unmarshal
 		return p
@@ -121,7 +127,10 @@ func (p *plan) structure(making map[reflect.Type]*plan) {
 	if !collect(p.typ, nil, fields, making) || len(fields) > maxFields {
 		return
 	}
-	p.fields = fields
+	p.fields, p.order = fields, make([]*field, len(fields))
+	for _, f := range fields {
+		p.order[f.bit] = f
+	}
 	p.read = (*plan).object
 	m, ok := fields["metadata"]
 	p.meta = ok && m.plan.typ == reflect.TypeFor[metav1.ObjectMeta]()
@@ -152,7 +161,12 @@ func collect(t reflect.Type, path []int, fields map[string]*field, making map[re
 		if _, twice := fields[name]; twice {
 			return false
 		}
-		fields[name] = &field{index: index, bit: uint(len(fields)), plan: makePlan(f.Type, making)}
+		fields[name] = &field{
+			index: index,
+			bit:   uint(len(fields)),
+			key:   `"` + name + `":`,
+			plan:  makePlan(f.Type, making),
+		}
 	}
 
 	return true

@@ -112,6 +112,18 @@ func (r *reader) key() []byte {
 	return k
 }
 
+// skip advances to the value of the next member if its key, with quotes and
+// colon, is this one.
+func (r *reader) skip(key string) bool {
+	end := r.i + len(key)
+	if end > len(r.b) || r.b[r.i+1] != key[1] || string(r.b[r.i:end]) != key {
+		return false
+	}
+	r.i = end
+	r.peek()
+	return true
+}
+
 // scalar reads a number, true, false or null.
 func (r *reader) scalar() []byte {
 	start := r.i

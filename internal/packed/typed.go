@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
@@ -37,12 +38,14 @@ func (p *plan) object(d *decoder, v reflect.Value) bool {
 // library, which merges their values.
 func (p *plan) members(d *decoder, v reflect.Value) bool {
 	var seen [maxFields / 64]uint64
+	next := uint(0)
 	for d.more() {
-		f := p.fields[string(d.key())]
+		f := p.field(d, next)
 		if f == nil {
 			d.raw()
 			continue
 		}
+		next = f.bit + 1
 		bit := uint64(1) << (f.bit % 64)
 		if seen[f.bit/64]&bit != 0 {
 			return false
@@ -54,6 +57,21 @@ func (p *plan) members(d *decoder, v reflect.Value) bool {
 	}
 
 	return true
+}
+
+// nearby is how many fields are tried before their names are looked up.
+const nearby = 8
+
+// field reads a key and advances to its value. It returns the field with that
+// name, if there is one. Servers write members in the order of the struct, so
+// that it is mostly one of the fields from next on.
+func (p *plan) field(d *decoder, next uint) *field {
+	for _, f := range p.order[next:min(next+nearby, uint(len(p.order)))] {
+		if d.skip(f.key) {
+			return f
+		}
+	}
+	return p.fields[string(d.key())]
 }
 
 // of returns the field of the struct v.
@@ -87,6 +105,22 @@ func (p *plan) time(d *decoder, v reflect.Value) bool {
 	}
 
 	return t.UnmarshalJSON(d.raw()) == nil
+}
+
+// intOrString does not call the type's own method, which uses encoding/json.
+func (p *plan) intOrString(d *decoder, v reflect.Value) bool {
+	x, _ := reflect.TypeAssert[*intstr.IntOrString](v.Addr())
+	switch c := d.b[d.i]; {
+	case c == '"':
+		x.Type, x.StrVal = intstr.String, d.string()
+		return true
+	case '0' <= c && c <= '9':
+		n, err := strconv.ParseInt(view(d.scalar()), 10, 32)
+		x.Type, x.IntVal = intstr.Int, int32(n)
+		return err == nil
+	}
+
+	return p.unmarshal(d, v)
 }
 
 func (p *plan) string(d *decoder, v reflect.Value) bool {
@@ -233,14 +267,14 @@ func (p *plan) mapping(d *decoder, v reflect.Value) bool {
 	if m, ok := reflect.TypeAssert[map[string]string](m); ok {
 		return d.stringMap(m)
 	}
-	elem := reflect.New(p.elem.typ).Elem()
+	key, elem := reflect.New(p.typ.Key()).Elem(), reflect.New(p.elem.typ).Elem()
 	for d.more() {
-		key := keys.string(d.key())
+		key.SetString(keys.string(d.key()))
 		elem.SetZero()
 		if !p.elem.read(p.elem, d, elem) {
 			return false
 		}
-		m.SetMapIndex(reflect.ValueOf(key).Convert(p.typ.Key()), elem)
+		m.SetMapIndex(key, elem)
 	}
 
 	return true
