@@ -200,7 +200,10 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	deployments, err := filepath.Glob("examples/deploy/*/README.md")
 	require.NoError(t, err)
 	pages = slices.Concat(pages, examples, deployments,
-		[]string{"README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "clustercache/clusterapi/README.md"})
+		[]string{
+			".github/pull_request_template.md", "README.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md",
+			"clustercache/clusterapi/README.md",
+		})
 	require.Greater(t, len(pages), 12)
 	for _, page := range pages {
 		dir := strings.TrimPrefix(filepath.Dir(page)+"/", "./")
