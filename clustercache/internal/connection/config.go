@@ -75,11 +75,11 @@ type Hooks interface {
 	// WhyNot returns the error of requests while there is no connection.
 	WhyNot() error
 
-	// Connected: requests can be sent from now on, or, after a Disconnected
-	// that preceded it at once, another history is served. Its kinds may be
-	// served differently.
+	// Connected: requests can be sent to the present epoch from now on. It may
+	// serve other kinds than the one before.
 	Connected()
-	// Disconnected: requests can no longer be sent.
+	// Disconnected: requests can no longer be sent to the epoch before. Where
+	// another history begins, Connected follows at once.
 	Disconnected()
 	// PhaseChanged follows each change of the phase, and the first failure of a
 	// cluster that was not ready before. alone means that it is neither a

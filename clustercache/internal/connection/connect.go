@@ -293,7 +293,7 @@ func (a *attempt) well(ctx context.Context, ask getter, found *result) (path str
 func (a *attempt) identify(ctx context.Context, ask getter, found *result) (err error) {
 	c := a.c
 	found.number, found.sent = c.prover.number(), time.Now()
-	found.uid, err = c.identify(asked(ctx, &found.over), ask, found.access, a.start.uid)
+	found.uid, err = c.identify(withIdentityQuery(ctx, &found.over), ask, found.access, a.start.uid)
 	if found.candidate != nil || err == nil || withheld(err) || transport.Classify(err) == transport.Throttled {
 		return err
 	}
@@ -302,7 +302,7 @@ func (a *attempt) identify(ctx context.Context, ask getter, found *result) (err 
 		kept bool
 	}{{ask: ask}, {ask: c.transport.ProbeAside, kept: true}} {
 		failed, number, sent := found.over, c.prover.number(), time.Now()
-		uid, e := c.identify(asked(ctx, &found.over), again.ask, found.access, a.start.uid)
+		uid, e := c.identify(withIdentityQuery(ctx, &found.over), again.ask, found.access, a.start.uid)
 		if e == nil {
 			c.leave(failed)
 			found.uid, found.number, found.sent, found.kept = uid, number, sent, again.kept

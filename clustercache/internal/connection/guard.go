@@ -114,7 +114,7 @@ func (c *Connection) Guard(next http.RoundTripper) http.RoundTripper {
 // OtherCluster returns an error if another cluster has answered, and its epoch
 // has not begun yet: caches may hold objects of both.
 func (c *Connection) OtherCluster() error {
-	if c.prover.elsewhere() {
+	if c.prover.otherClusterAnswered() {
 		return errOtherCluster
 	}
 	return nil

@@ -55,7 +55,7 @@ func (a *attempt) health(ctx context.Context, path string) (answered string, err
 		}
 	}
 	c.signs.unhealthy.Store(unhealthy(err) != nil)
-	if ctx.Value(proofKey{}) != nil && c.prover.elsewhere() {
+	if ctx.Value(proofKey{}) != nil && c.prover.otherClusterAnswered() {
 		c.prover.condemn(over)
 		c.prover.condemn(fresh)
 	}
@@ -132,7 +132,7 @@ func (p *prover) secondOpinion(ctx context.Context, q *question, uid string, err
 		return false
 	}
 	var over net.Conn
-	found, err := p.whoAnswers(asked(ctx, &over), p.c.transport.ProbeAnew, uid)
+	found, err := p.whoAnswers(withIdentityQuery(ctx, &over), p.c.transport.ProbeAnew, uid)
 	if err != nil || found != uid {
 		return false
 	}

@@ -118,10 +118,10 @@ type ends struct {
 
 // versionQuery is the last query of the server's version.
 type versionQuery struct {
-	asked     time.Time
-	upgraded  bool // another process may have replaced the server since
-	secretive bool // the version was not returned then
-	outspoken bool // the version was returned once
+	asked          time.Time
+	upgraded       bool // another process may have replaced the server since
+	lastUnanswered bool // the version was not returned then
+	everAnswered   bool // the version was returned once
 }
 
 // expectation is the cluster that is expected to answer.
@@ -140,9 +140,10 @@ func (p *prover) init(c *Connection) {
 	p.tick = timetable.NewTimer(p.renew)
 }
 
-// elsewhere reports whether another cluster answered, and its epoch has not
-// begun yet. An answer to a query of an epoch that has ended proves nothing.
-func (p *prover) elsewhere() bool {
+// otherClusterAnswered reports whether another cluster answered, and its epoch
+// has not begun yet. An answer to a query of an epoch that has ended proves
+// nothing.
+func (p *prover) otherClusterAnswered() bool {
 	epoch := p.other.Load()
 	return epoch != nil && *epoch == p.c.view.Load().Epoch
 }
@@ -192,7 +193,7 @@ func (p *prover) ended(early bool) {
 // that another request made meanwhile.
 func (p *prover) still(ctx context.Context, v *View) error {
 	switch {
-	case p.elsewhere():
+	case p.otherClusterAnswered():
 		return errOtherCluster
 	case p.c.view.Load().Epoch != v.Epoch:
 		return ErrMoved
@@ -237,7 +238,7 @@ func (p *prover) until(ctx context.Context, want expectation, enough func() bool
 		if try > 1 && !timetable.Sleep(ctx, jittered(proofPause<<(try-2))) {
 			return context.Cause(ctx)
 		}
-		if p.elsewhere() {
+		if p.otherClusterAnswered() {
 			return errOtherCluster
 		}
 		if p.c.view.Load().Epoch != want.view.Epoch {
@@ -350,7 +351,7 @@ func (p *prover) number() uint64 {
 // adopt records the proof that an attempt to connect brought. With another
 // epoch, which is about to begin, what answered in the present one stays true.
 func (p *prover) adopt(f *result, newEpoch bool) {
-	again := !newEpoch && p.elsewhere()
+	again := !newEpoch && p.otherClusterAnswered()
 	if !newEpoch {
 		p.other.Store(nil)
 	}
@@ -376,7 +377,7 @@ func (p *prover) renew() {
 	if !v.Connected {
 		return
 	}
-	if p.elsewhere() { // the attempt that was to resolve it has failed
+	if p.otherClusterAnswered() { // the attempt that was to resolve it has failed
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 		p.schedule(true)
 		return

@@ -20,9 +20,9 @@ type question struct {
 	over net.Conn // the connection that it used; only for the goroutine that sends it
 }
 
-// asked returns a context that marks the requests of a query, and records the
-// connection that the last of them used.
-func asked(ctx context.Context, over *net.Conn) context.Context {
+// withIdentityQuery returns a context that marks the requests of a query, and
+// records the connection that the last of them used.
+func withIdentityQuery(ctx context.Context, over *net.Conn) context.Context {
 	return recorded(context.WithValue(ctx, proofKey{}, true), over)
 }
 
@@ -65,7 +65,7 @@ func (p *prover) ask(q *question, want expectation) {
 	p.mu.Unlock()
 
 	sent := time.Now()
-	uid, err := p.whoAnswers(asked(ctx, &q.over), over, want.view.UID)
+	uid, err := p.whoAnswers(withIdentityQuery(ctx, &q.over), over, want.view.UID)
 	if again := time.Now(); p.secondOpinion(ctx, q, want.view.UID, err) {
 		uid, err, sent, anew = want.view.UID, nil, again, true
 	}
@@ -216,10 +216,10 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 func (p *prover) version(ctx context.Context, ask getter, known string, wanted bool) string {
 	p.mu.Lock()
 	age := versionAge
-	if p.mu.version.secretive && p.mu.version.outspoken {
+	if p.mu.version.lastUnanswered && p.mu.version.everAnswered {
 		age = versionRetry
 	}
-	due := (wanted && !p.mu.version.secretive) || time.Since(p.mu.version.asked) >= age
+	due := (wanted && !p.mu.version.lastUnanswered) || time.Since(p.mu.version.asked) >= age
 	if due {
 		p.mu.version.asked, p.mu.version.upgraded = time.Now(), false
 	}
@@ -230,8 +230,8 @@ func (p *prover) version(ctx context.Context, ask getter, known string, wanted b
 	}
 	version := p.c.serverVersion(ctx, ask)
 	p.mu.Lock()
-	p.mu.version.secretive = version == ""
-	p.mu.version.outspoken = p.mu.version.outspoken || !p.mu.version.secretive
+	p.mu.version.lastUnanswered = version == ""
+	p.mu.version.everAnswered = p.mu.version.everAnswered || !p.mu.version.lastUnanswered
 	p.mu.Unlock()
 	return version
 }

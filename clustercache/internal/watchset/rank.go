@@ -61,7 +61,7 @@ func (c Candidate) ahead(of Candidate) bool {
 }
 
 // ErrAgain indicates that a read has to start again.
-var ErrAgain = errors.New("begin anew")
+var ErrAgain = errors.New("read must restart")
 
 // Contradicts returns an error if another candidate shows a later state of an
 // object than the one that is to answer with o, which is nil if it has none.
