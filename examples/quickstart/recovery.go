@@ -66,7 +66,7 @@ func (s *localStory) cut(ctx context.Context) error {
 	}
 	_, _, now := s.journal.counts(s.west.key)
 	return s.Expect(status.Connects == 1 && now == unchanged,
-		"west was connected all the time, and nothing unchanged was told",
+		"west was connected all the time, and no event for unchanged objects",
 		fmt.Sprintf("%d connect, %d events without a change", status.Connects, now-unchanged))
 }
 
@@ -114,7 +114,7 @@ func (s *localStory) restart(ctx context.Context) error {
 		configMaps.Resumes+widgets.Resumes, configMaps.Resyncs+widgets.Resyncs)
 	_, reportsNow, unchangedNow := s.journal.counts(s.east.key)
 	if err := s.Expect(reportsNow == reports+2 && unchangedNow == unchanged,
-		fmt.Sprintf("the two new objects were told of, and none of the %d that had not changed", objects),
+		fmt.Sprintf("the two new objects were reported, and none of the %d that had not changed", objects),
 		fmt.Sprintf("%d reconciliations since the kill", reportsNow-reports)); err != nil {
 		return err
 	}

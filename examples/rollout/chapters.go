@@ -30,7 +30,7 @@ func (d *demo) show(ctx context.Context) error {
 	err := d.Tell(ctx,
 		story.Chapter{Title: "Version 1 goes out: first canary, then the rest", Tell: d.first},
 		story.Chapter{Title: "West comes: first its Secret, then its control plane", Tell: d.join},
-		story.Chapter{Title: "Nothing happens, and nothing is asked", Tell: d.rest},
+		story.Chapter{Title: "Nothing happens, and no requests", Tell: d.rest},
 		story.Chapter{Title: "An object is deleted in east", Tell: d.drift},
 		story.Chapter{Title: "Version 2 fails in canary", Tell: d.stop},
 		story.Chapter{Title: "Version 3 repairs it, and the rollout goes on", Tell: d.goOn},
