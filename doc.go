@@ -12,9 +12,8 @@
 //   - clustercache/controller has what controllers of many clusters are made
 //     of: a builder, sources of events, and requests that name a cluster.
 //   - clustercache/resolver determines how a cluster is reached: by kubeconfig
-//     Secrets of the common conventions, files, and more.
-//     clustercache/resolver/capi follows Cluster API's Cluster objects,
-//     clustercache/resolver/inventory ClusterProfiles, and
+//     Secrets of the common conventions, Cluster API's Cluster objects, files,
+//     and more. clustercache/resolver/inventory follows ClusterProfiles, and
 //     clustercache/resolver/settable what the operator's own code sets.
 //   - clustercache/multicluster adapts the clusters to controller-runtime's
 //     cluster.Cluster, and to multicluster-runtime.

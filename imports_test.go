@@ -93,11 +93,9 @@ var allowed = map[string][]string{
 	"clustercache/persist/bolt": {"clustercache/persist"},
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
-		"clustercache/resolver/internal/netaddr",
 		"internal/callback", "internal/clustername", "internal/dial", "internal/listopts",
 	},
 	"clustercache/resolver/internal/changes": {"internal/clustername"},
-	"clustercache/resolver/capi":             {"clustercache/resolver"},
 	"clustercache/resolver/inventory":        {"clustercache/resolver"},
 	"clustercache/resolver/settable": {
 		"clustercache/resolver", "clustercache/resolver/internal/changes",

@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/netaddr"
 	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
@@ -54,8 +53,8 @@ const hubRefresh = time.Minute
 // Check judges an address and port without looking anything up: names in Hub
 // are not considered.
 func (p DialPolicy) Check(target netip.AddrPort) error {
-	addr := netaddr.Reached(target.Addr())
-	reason := netaddr.NeverDialed(addr)
+	addr := reached(target.Addr())
+	reason := neverDialed(addr)
 	if reason == "" && addr.IsLoopback() && !p.AllowLoopback {
 		reason = "a loopback address, which DialPolicy.AllowLoopback would permit"
 	}
@@ -131,7 +130,7 @@ func (p DialPolicy) newHubAddresses() *hubAddresses {
 	for _, text := range all {
 		target := parseHostPort(text)
 		if addr, err := netip.ParseAddr(target.host); err == nil {
-			out.fixed = append(out.fixed, netip.AddrPortFrom(netaddr.Reached(addr), target.port))
+			out.fixed = append(out.fixed, netip.AddrPortFrom(reached(addr), target.port))
 		} else if target.host != "" {
 			out.names = append(out.names, target)
 		}
@@ -157,7 +156,7 @@ func parseHostPort(text string) hostPort {
 }
 
 func (h *hubAddresses) check(ctx context.Context, target netip.AddrPort) error {
-	target = netip.AddrPortFrom(netaddr.Reached(target.Addr()), target.Port())
+	target = netip.AddrPortFrom(reached(target.Addr()), target.Port())
 	looked, err := h.lookUp(ctx)
 	if err != nil {
 		return err
@@ -218,7 +217,7 @@ func (h *hubAddresses) refresh(done chan struct{}) {
 		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name.host)
 		failed = cmp.Or(failed, err)
 		for _, addr := range addrs {
-			fresh = append(fresh, netip.AddrPortFrom(netaddr.Reached(addr), name.port))
+			fresh = append(fresh, netip.AddrPortFrom(reached(addr), name.port))
 		}
 	}
 

@@ -50,7 +50,7 @@
 //	                                              namespace/name        key kubeconfig, value, config, or a field's
 //	objects of any kind     Objects               the object's          the object itself, by a function
 //	                                              namespace/name
-//	Cluster API, by Cluster capi.Clusters         namespace/name        as ClusterAPI, listed by Cluster objects
+//	Cluster API, by Cluster ClusterAPIClusters    namespace/name        as ClusterAPI, listed by Cluster objects
 //	cluster inventory       inventory.Profiles,   the ClusterProfile's  status.accessProviders with plugins that the
 //	                        inventory.Secrets     namespace/name        operator configures; Secrets of a consumer
 //	kubeconfig files        Files                 <path>+<context>      files and directories

@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-
-	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/netaddr"
 )
 
 // checkServer accepts "https://host[:port][/prefix]" and returns it in that
@@ -64,7 +62,7 @@ func checkHost(field, host string) error {
 		if addr.Zone() != "" {
 			return refused(field, "names a link-local address")
 		}
-		if reason := netaddr.NeverDialed(addr); reason != "" {
+		if reason := neverDialed(addr); reason != "" {
 			return refused(field, "names "+reason)
 		}
 		return nil

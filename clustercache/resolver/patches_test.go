@@ -15,7 +15,6 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/clustercache/resolver/capi"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/inventory"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
@@ -33,7 +32,9 @@ func TestPatchesThatChangeNoAnswerAreNotReported(t *testing.T) {
 			map[string]any{"initialization": map[string]any{"controlPlaneInitialized": ready}})
 	}
 	secret := resolvertest.ClusterAPISecret(key.Namespace, key.Name, "token")
-	byObjects := func(hub client.WithWatch) (resolver.Resolver, error) { return capi.Clusters(hub, capi.Options{}) }
+	byObjects := func(hub client.WithWatch) (resolver.Resolver, error) {
+		return resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{})
+	}
 	bySecrets := func(hub client.WithWatch) (resolver.Resolver, error) {
 		return resolver.ClusterAPI(hub, resolver.HubOptions{})
 	}

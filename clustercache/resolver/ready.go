@@ -50,30 +50,3 @@ type verdict struct {
 	ready  bool
 	labels map[string]string
 }
-
-// ClusterAPIReady watches Cluster API's Cluster objects, in the given version
-// of their API such as "v1beta2", and considers a cluster ready as soon as its
-// control plane is initialized. A cluster that is being deleted stays ready.
-func ClusterAPIReady(version string) *ReadyObject {
-	return &ReadyObject{
-		Kind:  schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: version, Kind: "Cluster"},
-		Ready: controlPlaneInitialized,
-	}
-}
-
-func controlPlaneInitialized(object *unstructured.Unstructured) bool {
-	done, found, err := unstructured.NestedBool(object.Object, "status", "initialization", "controlPlaneInitialized")
-	if found && err == nil {
-		return done
-	}
-	// v1beta1 has a condition for it.
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, condition := range conditions {
-		c, _ := condition.(map[string]any)
-		if c["type"] == "ControlPlaneInitialized" {
-			return c["status"] == "True"
-		}
-	}
-
-	return false
-}

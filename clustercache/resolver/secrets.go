@@ -5,12 +5,14 @@ package resolver
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -182,4 +184,46 @@ func Istio(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 		},
 		build: func(in input) (Access, error) { return kubeconfigDecoder(options, in.cluster.Name)(in) },
 	}, options)
+}
+
+// kubeconfigDecoder builds an access from a primary Secret with a kubeconfig
+// under the first of the keys that exists.
+func kubeconfigDecoder(options HubOptions, keys ...string) func(input) (Access, error) {
+	return func(in input) (Access, error) {
+		secret, _ := in.primary.(*corev1.Secret)
+		data, err := firstValue(secret.Data, keys...)
+		if err != nil {
+			return Access{}, err
+		}
+		return Kubeconfig(data, KubeconfigOptions{Allow: options.Allow, MaxBytes: options.MaxBytes}, in.ref)
+	}
+}
+
+// firstValue returns the value of the first key that exists.
+func firstValue(data map[string][]byte, keys ...string) ([]byte, error) {
+	for _, key := range keys {
+		if value, ok := data[key]; ok {
+			return value, nil
+		}
+	}
+	return nil, missingKey(keys...)
+}
+
+func missingKey(keys ...string) error {
+	return fmt.Errorf("%w: %s", ErrKeyMissing, strings.Join(keys, ", "))
+}
+
+// withRequirement adds a requirement on a label to a selector, which may be
+// nil.
+func withRequirement(
+	selector labels.Selector, key string, op selection.Operator, values ...string,
+) (labels.Selector, error) {
+	if selector == nil {
+		selector = labels.Everything()
+	}
+	requirement, err := labels.NewRequirement(key, op, values)
+	if err != nil {
+		return nil, errors.Join(errors.New("resolver: invalid label selector"), err)
+	}
+	return selector.Add(*requirement), nil
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/clustercache/resolver/capi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -28,8 +27,8 @@ func TestRealLabelsOfClusterObjectsDecideWhatIsWatched(t *testing.T) {
 	crd.Spec.Versions[0].Name = "v1beta2"
 	all := testenv.Start(t, 2, testenv.WithCRDs(crd))
 	hub, remote := all[0], all[1]
-	clusters, err := resolver.InHub(hub.Config(), capi.Clusters,
-		capi.Options{HubOptions: resolver.HubOptions{Grace: -1}})
+	clusters, err := resolver.InHub(hub.Config(), resolver.ClusterAPIClusters,
+		resolver.ClusterAPIOptions{HubOptions: resolver.HubOptions{Grace: -1}})
 	require.NoError(t, err)
 	cc := fleettest.Start(t, clustercache.Options{
 		Resolver: clusters,

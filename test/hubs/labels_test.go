@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/clustercache/resolver/capi"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/inventory"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
@@ -88,7 +87,7 @@ func TestHazardHubSelectorOfNothing(t *testing.T) {
 				return resolver.MulticlusterRuntime(hub, options)
 			},
 			"capi": func() (*resolver.HubResolver, error) {
-				return capi.Clusters(hub, capi.Options{HubOptions: options})
+				return resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{HubOptions: options})
 			},
 			"inventory": func() (*resolver.HubResolver, error) {
 				return inventory.Secrets(hub, inventory.SecretOptions{HubOptions: options, Consumer: "me"})

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package capi_test
+package resolver_test
 
 import (
 	"testing"
@@ -9,16 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/clustercache/resolver/capi"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // cluster returns a Cluster object in the namespace team.
 func cluster(name string, status map[string]any) *unstructured.Unstructured {
@@ -41,7 +37,7 @@ func fails(t *testing.T, r resolver.Resolver, key resolver.Cluster, want error) 
 func TestClusterObjectsDecideWhichClustersExist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := resolvertest.NewHub()
-		r, err := capi.Clusters(hub, capi.Options{})
+		r, err := resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{})
 		require.NoError(t, err)
 		reports := resolvertest.Notify(t, r)
 		synctest.Wait()
@@ -103,7 +99,7 @@ func TestHazardSecretOfAnotherClusterHasTheName(t *testing.T) {
 		secret := resolvertest.ClusterAPISecret("team", "a-user", "of-a")
 		secret.Labels["cluster.x-k8s.io/cluster-name"] = "a"
 		hub := resolvertest.NewHub(secret, cluster("a-user", initialized(true)))
-		r, err := capi.Clusters(hub, capi.Options{})
+		r, err := resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{})
 		require.NoError(t, err)
 		resolvertest.Notify(t, r)
 		synctest.Wait()
@@ -152,7 +148,7 @@ func TestOneWatchFollowsTheSecretsOfAllClusters(t *testing.T) {
 		}
 		require.NoError(t, hub.Create(t.Context(), resolvertest.ClusterAPISecret("team", "east", "one")))
 		require.NoError(t, hub.Create(t.Context(), resolvertest.ClusterAPISecret("team", "north", "two")))
-		r, err := capi.Clusters(hub, capi.Options{})
+		r, err := resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{})
 		require.NoError(t, err)
 		fails(t, r, resolvertest.In("team", "west"), resolver.ErrSecretNotFound)
 		resolvertest.Notify(t, r)
@@ -182,17 +178,17 @@ func TestReadyIsWhatTheClusterSays(t *testing.T) {
 		"broken": {status: map[string]any{"initialization": "yes", "infrastructureReady": "yes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.plane, capi.ControlPlaneInitialized(cluster("c", c.status)))
-			require.Equal(t, c.infrastructures, capi.InfrastructureProvisioned(cluster("c", c.status)))
+			require.Equal(t, c.plane, resolver.ControlPlaneInitialized(cluster("c", c.status)))
+			require.Equal(t, c.infrastructures, resolver.InfrastructureProvisioned(cluster("c", c.status)))
 		})
 	}
 
 	hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("team", "east", "one"))
 	require.NoError(t, hub.Create(t.Context(), resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta1", "Cluster",
 		"team", "east", map[string]any{"status": map[string]any{"infrastructureReady": true}})))
-	r, err := capi.Clusters(hub, capi.Options{Version: "v1beta1", Ready: capi.InfrastructureProvisioned})
+	r, err := resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{Version: "v1beta1", Ready: resolver.InfrastructureProvisioned})
 	require.NoError(t, err)
 	require.Equal(t, "one", resolvertest.Token(t, r, resolvertest.In("team", "east")))
-	_, err = capi.Clusters(nil, capi.Options{})
+	_, err = resolver.ClusterAPIClusters(nil, resolver.ClusterAPIOptions{})
 	require.Error(t, err)
 }

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netaddr knows the addresses that no cluster has.
-package netaddr
+package resolver
 
 import "net/netip"
 
@@ -27,10 +26,10 @@ var (
 	nat64Local  = netip.MustParsePrefix("64:ff9b:1::/48")  // NAT64 of a local prefix; /96 is the form in use
 )
 
-// NeverDialed returns the kind of the address if its risk outweighs any
+// neverDialed returns the kind of the address if its risk outweighs any
 // cluster that could be there, or "".
-func NeverDialed(addr netip.Addr) string {
-	addr = Reached(addr)
+func neverDialed(addr netip.Addr) string {
+	addr = reached(addr)
 	switch {
 	case addr.IsLinkLocalUnicast() || siteLocal.Contains(addr):
 		return "a link-local address"
@@ -48,9 +47,9 @@ func NeverDialed(addr netip.Addr) string {
 	return ""
 }
 
-// Reached returns the address at which a packet to addr arrives, as far as addr
+// reached returns the address at which a packet to addr arrives, as far as addr
 // itself reveals it.
-func Reached(addr netip.Addr) netip.Addr {
+func reached(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	if addr.Is4() {
 		return addr
