@@ -63,6 +63,39 @@ func TestEveryGuaranteeNamesATestThatExists(t *testing.T) {
 	}
 }
 
+// TestPackagesNameTestsThatExist reads the section Tests of package comments.
+func TestPackagesNameTestsThatExist(t *testing.T) {
+	var sections []string
+	var tests strings.Builder
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		source := read(t, path)
+		if strings.HasSuffix(path, "_test.go") {
+			tests.WriteString(source)
+			return nil
+		}
+		comment, _, _ := strings.Cut(source, "\npackage ")
+		if _, section, found := strings.Cut(comment, "\n// # Tests\n"); found {
+			sections = append(sections, section)
+		}
+		return nil
+	}))
+	require.Greater(t, len(sections), 30)
+	var missing []string
+	for _, section := range sections {
+		names := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(section, -1)
+		require.NotEmpty(t, names, section)
+		for _, name := range names {
+			if !strings.Contains(tests.String(), "\nfunc "+name+"(") {
+				missing = append(missing, name)
+			}
+		}
+	}
+	require.Empty(t, missing, "packages name tests that do not exist")
+}
+
 // TestEveryPackageThatProgramsMayImportIsNamed compares the lists of README.md,
 // of doc.go and of docs/architecture.md with the packages of the library's
 // modules.

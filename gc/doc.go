@@ -102,4 +102,9 @@
 //   - After the end of Run, Declare and Sweep return [ErrClosed]
 //     (TestAfterStopErrClosed). Nothing is released then; the records stay
 //     readable for the code that tears down the rest.
+//
+// # Tests
+//
+// The leading test is TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep.
+// TestDecideRandomBooks covers the pure core.
 package gc

@@ -66,4 +66,9 @@
 // kinds, the types of fields are validated. No controllers run: dependents are
 // not garbage-collected, and a deleted namespace stays in phase Terminating.
 // The versions of a kind differ only in their name.
+//
+// # Tests
+//
+// TestFakesBehaveAsTheSuiteSays runs test/conformance, which real servers pass
+// as well.
 package clustercachetest

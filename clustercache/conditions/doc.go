@@ -33,4 +33,8 @@
 // docs/runbook.md has a section for each reason of a cluster.
 //
 // All functions are pure, so that they can be called from anywhere.
+//
+// # Tests
+//
+// The leading test is TestEveryPhaseAndReasonMakesAValidCondition.
 package conditions

@@ -24,4 +24,10 @@
 // [ObjectSource] and [ClusterSource] to controller-runtime's own builder, with
 // [EnqueueClusterOf], [EnqueueLabelled] or a function of their own; those that
 // declare what they need (ClusterCache.Declare), [DeclarerSource] alone.
+//
+// # Tests
+//
+// TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay covers the builder.
+// TestPauseKeepsTheCacheAndContinueDeliversTheLastState covers sources.
+// TestGuaranteeWayBack (test/declaring) covers [DeclarerSource].
 package controller

@@ -53,4 +53,10 @@
 // The clusters are chosen when an iteration begins, and read one after the
 // other. The objects of one cluster have the state of one moment; there is no
 // moment for all of them, and their resourceVersions cannot be compared.
+//
+// # Tests
+//
+// The leading test is TestAnswerEqualsThatOfTheReader.
+// TestEachClusterOfARandomFleetIsYieldedOnce compares random fleets with a
+// model.
 package fleet

@@ -94,4 +94,9 @@
 // when it is first requested. Each handler is a queue that has a goroutine only
 // while it has events to deliver, and decodes only the objects it delivers. A
 // provider has one goroutine for each engaged cluster.
+//
+// # Tests
+//
+// The leading test is TestRealStockControllerOutlivesItsRemote.
+// TestHazardUnreachableClusterBlocksTheFleet covers clusters that are down.
 package multicluster

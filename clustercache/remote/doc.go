@@ -26,4 +26,9 @@
 //     not what clustercache.ErrUnknownCluster says, which is also the error
 //     before a cluster was found: decide by the object of the hub that describes
 //     the cluster.
+//
+// # Tests
+//
+// TestFinalizersOfOthersAreKept covers finalizers.
+// TestEventIsWrittenIntoTheClusterOfItsObject covers events.
 package remote

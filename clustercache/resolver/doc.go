@@ -130,4 +130,12 @@
 //
 // The operator's own configurations ([Static], [NewAccess], [InCluster]) are
 // used as they are; [Access.Trusted] returns true for them.
+//
+// # Tests
+//
+// The leading test is TestConventions (test/hubs). It has each convention on a
+// hub. TestHostileKubeconfigsTouchNothingAndAreRefused covers kubeconfigs that
+// others wrote. TestDialPolicyRefusesAddressesInAllSpellings covers addresses.
+// TestRealHubIsFollowedThroughRestartsAndRollbacks (test/hubs) covers a real
+// hub.
 package resolver

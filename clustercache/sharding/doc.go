@@ -108,4 +108,10 @@
 //
 // A group needs no leader election. What has to happen once for all clusters
 // can use [Sharding.Owns] with a key of its own: any key has exactly one owner.
+//
+// # Tests
+//
+// The leading test is TestKilledReplicaIsReplacedWithin20Seconds.
+// TestHazardAnswerToAWriteIsTakenForAVerdict covers a hub that answers wrongly.
+// TestSimulation (internal/protocol) covers the protocol itself.
 package sharding

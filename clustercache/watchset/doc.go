@@ -28,4 +28,8 @@
 // its last entry, unless something else needs it. A cluster that does not exist
 // yet, cannot be reached or does not serve a kind delays nothing else;
 // [Set.Status] and Options.OnStatus report it.
+//
+// # Tests
+//
+// TestModel compares random calls with a model.
 package watchset

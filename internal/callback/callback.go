@@ -11,6 +11,10 @@
 // goroutine of its own, which costs about a microsecond. Where that is too
 // much, the caller's own goroutine ends, and its deferred functions must do the
 // rest of its work; [Caught] helps them.
+//
+// # Tests
+//
+// The leading test is TestHazardPanicOfEachCallback (test/hostile).
 package callback
 
 import (

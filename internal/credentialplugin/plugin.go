@@ -6,6 +6,10 @@
 // plugin for as long as it runs, under a lock that all requests need: one that
 // hangs blocks them for good. Here each request waits no longer than its
 // context lasts, and a run that takes longer than [MaxRun] is killed.
+//
+// # Tests
+//
+// The leading test is TestHazardPluginThatHangsBlocksForGood.
 package credentialplugin
 
 import (

@@ -39,4 +39,9 @@
 // would cost more, unless there are dozens. A dense block is decoded once
 // before it is kept. Bodies of kinds that are read into Go structs could be
 // protobuf under a code of their own.
+//
+// # Tests
+//
+// TestSizeIsWhatTheHeapHolds covers memory.
+// TestPackUnstructuredEqualsPackingItsJSON covers content.
 package packed

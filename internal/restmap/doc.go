@@ -23,4 +23,9 @@
 // No cluster can change the answers of another cluster's mapper: a document is
 // found by its ETag only if the ETag has been verified to be the hash of the
 // document.
+//
+// # Tests
+//
+// The leading test is TestMappingsAgreeWithClientGo.
+// TestClusterCannotPoisonOthers covers shared documents.
 package restmap

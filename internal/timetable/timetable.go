@@ -3,6 +3,10 @@
 
 // Package timetable orders values by the times at which they are due ([Table]),
 // and calls functions at given times ([Timers]). It starts no goroutine.
+//
+// # Tests
+//
+// The leading test is TestEarliestIsFirstWhateverIsSetAndRemoved.
 package timetable
 
 import (

@@ -66,4 +66,11 @@
 //
 // Requests are addressed to the stable placeholder of [Transport.URL]. The
 // transport substitutes the real server's host and path prefix.
+//
+// # Tests
+//
+// TestRandomRotationsSendNothingTwiceOrWithOldCredentials covers rotations.
+// TestErrorsHoldNothingOfTheRemoteSideNorOfTheRequest covers errors.
+// TestDecompressedBodiesAreBounded covers budgets.
+// TestRandomLifeLeavesNothingBehind covers leaks.
 package transport

@@ -32,4 +32,9 @@
 // Every refusal is a [*FieldError], [*LimitError] or [*SyntaxError]. None
 // contains a value of the object, because bodies may be Secrets. Names and
 // kinds appear as short sanitized excerpts.
+//
+// # Tests
+//
+// TestRepeatedKeysMeanTheLastOneEverywhere covers meaning, which fuzz tests
+// compare with encoding/json. TestEndlessBodiesHitALimit covers limits.
 package wire

@@ -15,4 +15,11 @@
 //  4. what requests wait for: guard.go;
 //  5. what one of several API servers answers, and what that proves: member.go
 //     and health.go.
+//
+// # Tests
+//
+// The leading test is TestEachFailureHasItsPhaseAndReasonAndHealsByItself
+// (test/connecting). That package has all others, by theme.
+// TestHazardProxyKeepsConnectionsAcrossClusters covers the identity.
+// TestHazardBalancerThatNoticesLate covers several servers behind one address.
 package connection

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package debounce delays requests until a burst of them is over.
+//
+// # Tests
+//
+// The leading test is TestNoRequestIsLostBetweenAddPauseAndClose.
 package debounce
 
 import (

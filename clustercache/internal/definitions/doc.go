@@ -18,4 +18,9 @@
 //
 // A cluster in which no kind is missing costs nothing. One in which some are
 // costs two watches and their goroutines.
+//
+// # Tests
+//
+// The leading test is TestKindIsServedWithinASecond (test/declaring).
+// TestHazardDefinitionsAreForbidden (test/declaring) covers missing rights.
 package definitions

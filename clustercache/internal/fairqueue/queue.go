@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fairqueue shares the workers of one workqueue between tenants.
+//
+// # Tests
+//
+// The leading test is TestTenantsTakeTurns.
 package fairqueue
 
 import (

@@ -3,6 +3,13 @@
 
 // Package keeper keeps the states of informers in a persist.Store, and returns
 // them to the informers of the next process.
+//
+// # Tests
+//
+// The leading test is TestKeptStateIsSyncedOnlyOnceProven.
+// TestKilledAtAnyWriteLeavesACompleteStateOrNone covers processes that are
+// killed. TestRestartedFleetListsNothing (test/restarting) covers whole
+// processes.
 package keeper
 
 import (

@@ -8,4 +8,9 @@
 //
 //	Publish ──► Hub ──► Queue of each subscriber ──► Next
 //	                    Put: for this one alone
+//
+// # Tests
+//
+// The leading test is TestSlowSubscriberGetsAlternatingEventsAndTheLastState
+// (test/watching).
 package levels

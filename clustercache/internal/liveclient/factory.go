@@ -12,6 +12,12 @@
 //	deadline   bounds each request, with its body
 //	answers    bounds and checks each answer before client-go decodes it
 //	route      sends lists to Config.Stream, everything else to Config.Unary
+//
+// # Tests
+//
+// The leading test is TestHazardAnswerIsAnotherObject.
+// TestHazardAnswerTakesAllMemory covers the bounds, of which test/reading has
+// more.
 package liveclient
 
 import (

@@ -13,4 +13,8 @@
 // It does what html/template does, for programs that cannot afford it: a
 // program that can execute a template keeps every exported method of every type
 // that it converts to an interface.
+//
+// # Tests
+//
+// The leading test is TestVariablesCannotBeWrittenUnescaped.
 package markup

@@ -12,4 +12,8 @@
 // Look ends only once it has seen that nothing is left to do after its own last
 // step. So, however the calls interleave, the last of them leaves what the last
 // change asks for.
+//
+// # Tests
+//
+// The leading test is TestMembersAreThoseThatAreWantedHoweverLooksInterleave.
 package members

@@ -28,4 +28,10 @@
 // starting with Up; at most one attempt runs; a result that does not carry the
 // running attempt's generation changes nothing; and every state is left by a
 // deadline or an event.
+//
+// # Tests
+//
+// TestEveryStateTimesEveryEventKeepsTheInvariants checks the invariants above.
+// TestEveryPairOfFaults has two faults at once. TestEveryStoryIsPlayed finds a
+// file of testdata that no test plays.
 package phase

@@ -14,6 +14,12 @@
 // whatever was left out while a cluster was not owned can be made up for then.
 // That is also so if the clock alone ended it, and a renewal that came too late
 // began it again: no event tells of that, so Run looks.
+//
+// # Tests
+//
+// The leading test is TestHazardLeaseEndsByTheClockWithoutAnEvent.
+// TestEachChangeIsHandledByExactlyOneReplica (test/owning) covers whole
+// replicas.
 package tenure
 
 import (

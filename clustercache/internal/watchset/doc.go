@@ -27,4 +27,13 @@
 // Several wants may cover a read. Candidates ranks them, so that no read goes
 // back in time (rank.go). Those that select by labels or other fields come last,
 // and only where they may know more (partial.go).
+//
+// # Tests
+//
+// The leading test is TestWantIsBoundWhenTheClusterConnects.
+// TestHazardReadsGoBackToAnInformerThatLags (test/connecting) covers the rank
+// of wants. TestHazardObjectReadLiveAndGoneBeforeTheFirstList (test/watching)
+// covers what reads have shown.
+// TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural (test/reading) covers
+// kinds that are served otherwise.
 package watchset

@@ -18,6 +18,12 @@
 //	          a cache that does not have this object is not behind
 //	unknown   a write that may be executed later, or whose effect the answer
 //	          does not show: every cache counts as behind, for a minute
+//
+// # Tests
+//
+// The leading test is TestGuaranteeReadsShowWhatWasWritten (test/reading).
+// TestHazardCacheHasComeFurtherWithoutTheEvent covers caches that missed an
+// event.
 package writes
 
 import (

@@ -14,6 +14,11 @@
 // reads the whole file first, and sets it aside and begins with a new one if a
 // page is damaged; records have checksums of their own (see
 // clustercache/persist).
+//
+// # Tests
+//
+// The leading test is TestDamagedFileNeitherCrashesNorLies.
+// TestHazardForeignFileIsNeverChanged covers the files of other programs.
 package bolt
 
 import (

@@ -17,4 +17,8 @@
 //
 // [Secrets] is for the older convention, by which the manager of the inventory
 // writes a kubeconfig Secret for each consumer.
+//
+// # Tests
+//
+// The leading test is TestHazardProfileChoosesWhatRuns.
 package inventory

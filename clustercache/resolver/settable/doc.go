@@ -26,4 +26,8 @@
 // Replicas that wait to be the leader run no reconcilers that need leader
 // election. For their caches to be warm, the reconciler that sets clusters has
 // to run on every replica (NeedLeaderElection: false).
+//
+// # Tests
+//
+// The leading test is TestRandomCallsMatchAModel.
 package settable

@@ -60,4 +60,9 @@
 // with ENHANCE_YOUR_CALM. A peer that keeps a new connection for 30 s without
 // allowing a stream loses it, too, and requests that wait fail with
 // ErrNoStreams. Error texts contain nothing from the peer but numbers.
+//
+// # Tests
+//
+// TestIdleStreamIsSmall covers memory. TestFloodEndsTheConnection covers
+// hostile peers. TestHalfOpenConnectionIsNoticed covers dead ones.
 package h2

@@ -123,4 +123,10 @@
 // same Leases, so they agree as soon as their views are equal. Views that differ
 // cost a move, or a write that fails. A plan is changed only as far as members
 // and loads demand, so it has a fixed point.
+//
+// # Tests
+//
+// TestSimulation draws faults at random. TestNoInterleavingHasTwoOwners
+// explores two replicas completely. TestHubTroubleHaltsNoGroup disturbs the
+// hub. TestOraclesNoticeABrokenProtocol breaks each rule once.
 package protocol
