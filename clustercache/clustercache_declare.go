@@ -17,32 +17,22 @@ import (
 )
 
 // Declare replaces the set of targets that an owner needs. Call it on every run
-// of the owner's reconciler; nothing has to be stopped. New targets are
-// acquired before old ones are released, and targets in both sets are left
-// alone: declaring the same set again costs no request. Declare makes the
-// clusters known, but never waits for one of them; WaitForSync does, and events
-// arrive when there are objects. A released target is watched for another
-// GC.Grace. After that, a cluster that was not engaged and that no owner needs
-// is disconnected and forgotten.
+// of the owner's reconciler: new targets are acquired before old ones are
+// released, and what is declared again costs no request. Declare makes the
+// clusters known and does not wait for them. A released target is watched for
+// another GC.Grace; then a cluster that was not engaged, and that nothing else
+// needs, is disconnected and forgotten. An owner ends with Drop, or when
+// GC.InUse finds it gone.
 //
-// Declarations of one owner take effect in the order of the calls, so the last
-// one wins; those of different owners do not wait for each other. An owner ends
-// with a call of Drop, or when it is found gone (GC.InUse). While it is being
-// deleted it is not: it may wait for the end of a remote object, declare that,
-// and Drop afterwards.
+// Of concurrent declarations of one owner the last one wins. A target with a
+// ClusterSelector stands for a watch in each cluster that it selects, now and
+// later.
 //
-// A target with a ClusterSelector stands for a watch in each cluster that it
-// selects, which begins and ends with that: nothing has to be declared again
-// when clusters come, go or are relabeled. It neither keeps a cluster known
-// that is gone, nor one that another replica owns. The watch of a cluster that
-// ceases to match lingers for Informers.Linger.
-//
-// An invalid target fails alone: its error, a [*TargetError], is joined into
-// the returned one, the other targets take effect, and a later Declare tries
-// again. A kind that the cluster does not serve, or does not permit the client
-// to list, is not such a failure: the informer keeps trying, and Declared
-// reports the problem. If ctx ends while the call waits for its turn, nothing
-// is released. Other errors are [ErrClosed], that of ctx, gc.ErrDropped if the
+// An invalid target fails alone: its [*TargetError] is joined into the returned
+// error, and the other targets take effect. A kind that the cluster does not
+// serve, or does not let the client list, is no such failure: the informer
+// keeps trying, and Declared reports the problem. If ctx ends first, nothing is
+// released. Other errors are [ErrClosed], that of ctx, gc.ErrDropped if the
 // owner was dropped meanwhile, and an [*OptionError] for an owner without a
 // kind, a version or a name, of which nothing takes effect.
 func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Target) (Declaration, error) {
@@ -84,10 +74,9 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	return out, errors.Join(bad...)
 }
 
-// Declared returns a snapshot of what an owner uses: the watches that it
-// declared, as far as they are in effect, sorted. A target with a
-// ClusterSelector has one for each cluster that it selects at the moment. It
-// does no I/O.
+// Declared returns a snapshot of the watches that an owner declared, as far as
+// they are in effect, sorted: for a target with a ClusterSelector, one for each
+// cluster that it selects at the moment.
 func (cc *ClusterCache) Declared(owner Owner) []Use {
 	keys := cc.declared.keys(cc.declared.collector.Uses(owner)...)
 	sortKeys(keys)
@@ -114,10 +103,9 @@ func (cc *ClusterCache) Drop(owner Owner) {
 	left(cc.declared.collector.Drop(owner))
 }
 
-// Sweep does at once what otherwise happens gradually: it checks every owner,
-// and releases keys that no owner has used for GC.Grace. It waits for GC.InUse.
-// The error joins one for each owner that could not be checked; other owners
-// are not affected. After the ClusterCache has stopped it is [ErrClosed].
+// Sweep checks every owner at once (GC.InUse), for which it waits, and releases
+// keys that no owner has used for GC.Grace. The error joins one for each owner
+// that could not be checked, or is [ErrClosed].
 func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 	selected := cc.declared.selected()
 	swept, err := cc.declared.collector.Sweep(ctx)
@@ -130,14 +118,12 @@ func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 	return Swept{Collected: swept.Collected, Released: released}, err
 }
 
-// WaitForSync waits until every target that an owner uses now can be read from
-// the cache, or is known to need more than waiting, or until ctx ends, as
-// [Watch.WaitForSync] does: while a cluster is not connected, it waits. The
-// error joins a [*TargetError] for each target that is not synced;
-// apierrors.IsForbidden, meta.IsNoMatchError and the like classify it. Those
-// targets keep trying. For an owner without targets WaitForSync returns nil at
-// once. Which clusters a Target.ClusterSelector selects it decides once the
-// resolver has listed them and has answered for each of them.
+// WaitForSync waits until every target that an owner uses now has synced or is
+// known to need more than waiting, as [Watch.WaitForSync] does, or until ctx
+// ends. It waits, too, until it is known which clusters a ClusterSelector
+// selects. The error joins a [*TargetError] for each target that is not synced,
+// which apierrors.IsForbidden, meta.IsNoMatchError and the like classify; those
+// targets keep trying.
 func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	uses := cc.declared.collector.Uses(owner)
 	var errs []error

@@ -48,9 +48,7 @@ func (cc *ClusterCache) NeedLeaderElection() bool { return cc.options.LeaderOnly
 // Start connects to the clusters and keeps them connected until ctx ends. It
 // returns when every goroutine has ended, and can be called once. Afterwards
 // everything fails with [ErrClosed]. A function of yours that still runs a
-// second after ctx ended (a handler, a mapping, a Resolver that ignores its
-// context) is not waited for any longer: the error names it, and its goroutine
-// is left behind.
+// second after ctx ended is left behind, and the error names it.
 func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.mu.Lock()
 	if cc.mu.started {
@@ -193,10 +191,9 @@ func (cc *ClusterCache) startKeeping() (stop func()) {
 	}
 }
 
-// Protect calls f, a function that an operator gave to an adapter such as
-// clustercache/multicluster, and returns its error. If f panics, or ends its
-// goroutine as t.FailNow does, Protect returns an error that names the
-// callback, logs it with the keys and values, and counts it in
+// Protect calls f, a function that an operator gave to an adapter, and returns
+// its error. If f panics, or ends its goroutine as t.FailNow does, the error
+// names the callback; it is logged with the keys and values, and counted in
 // fleetcache_callback_panics_total. If f still runs when Start ends, the error
 // of Start names it.
 func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {

@@ -27,10 +27,9 @@ const stuckAfter = time.Minute
 var errNotListed = errors.New("the resolver has not listed the clusters yet")
 
 // Listed returns the clusters that the resolver listed last, with
-// Options.Discover, but for those that are gone since, sorted by namespace and
-// name. With Options.Sharding these are the clusters of all replicas;
-// [ClusterCache.Clusters] returns those that are known here. Without Discover,
-// and before the first list, it returns nil. It does no I/O.
+// Options.Discover, but for those that are gone since, sorted. With
+// Options.Sharding these are the clusters of all replicas. It is nil without
+// Discover, and before the first list.
 func (cc *ClusterCache) Listed() []client.ObjectKey {
 	keys := slices.DeleteFunc(cc.discovery.current(), func(key client.ObjectKey) bool {
 		c := cc.find(key)
@@ -105,9 +104,8 @@ func (cc *ClusterCache) Usage() Usage {
 
 // HealthzCheck returns a check for the manager's AddHealthzCheck. It fails if
 // the loop that probes and reconnects has been stuck for a minute, and with
-// [ErrClosed] after Start has ended, when only a new process helps. It succeeds
-// before Start. Remote clusters and the hub have no influence. It does not
-// block.
+// [ErrClosed] after Start has ended. Remote clusters and the hub have no
+// influence. It does not block.
 func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 	return func(*http.Request) error {
 		if cc.ctx.Err() != nil {
@@ -121,12 +119,10 @@ func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 }
 
 // ReadyzCheck returns a check for the manager's AddReadyzCheck. It fails until
-// Start was called and, with Options.Discover, the resolver has listed the
-// clusters once; and with [ErrClosed] after Start has ended. With
-// Options.LeaderOnly it succeeds before Start, when no cluster is known yet. It
-// does not depend on whether remote clusters can be reached: a dead one must
-// not take the operator of the others out of service. See [Cluster.Status]
-// and the metrics for those. It does not block.
+// Start was called, unless Options.LeaderOnly is set, and until the resolver
+// has listed the clusters once (Options.Discover); and with [ErrClosed] after
+// Start has ended. Remote clusters have no influence: a dead one must not take
+// the operator of the others out of service. It does not block.
 func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 	return func(*http.Request) error {
 		switch {

@@ -22,18 +22,17 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// Target is something that an owner needs: all objects of a kind in a cluster,
-// or in all clusters with certain labels, or a selection of them.
+// Target is something that an owner needs: a kind, or a selection of it, in a
+// cluster, or in all clusters with certain labels.
 type Target struct {
 	// Cluster is the cluster. The zero value is the hub, unless there is a
 	// ClusterSelector.
 	Cluster client.ObjectKey
 	// ClusterSelector selects clusters by their labels
 	// ([resolver.Access.Labels]) instead of naming one: all that are known, now
-	// and later, while their labels match. It makes no cluster known: with
-	// Options.Discover those are known that the resolver lists, and with
-	// Options.Sharding, of these, those that this replica owns or stands by for.
-	// A cluster whose labels are unknown is not selected.
+	// and later, while their labels are known and match. It makes no cluster
+	// known. With Options.Sharding it selects only clusters that this replica
+	// owns or stands by for.
 	ClusterSelector labels.Selector
 	// Kind gives the kind, as a typed object, an unstructured one, or [Kind].
 	// Required.
@@ -50,10 +49,9 @@ type Declaration struct {
 	Added []WatchKey
 	// Removed lists the keys that the owner no longer uses, sorted.
 	Removed []WatchKey
-	// Synced reports whether every target was in effect and could be read from
-	// the cache when Declare returned, as [Watch.HasSynced] reports it. With a Target.ClusterSelector it is false
-	// as well while it is not known which clusters are selected: before the
-	// resolver has listed them, and while it has yet to answer for one.
+	// Synced reports whether every target was synced when Declare returned, as
+	// [Watch.HasSynced] reports it, and, of each ClusterSelector, whether it
+	// was known which clusters it selects.
 	Synced bool
 }
 

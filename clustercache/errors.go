@@ -27,35 +27,30 @@ var (
 	// ErrUnknownCluster indicates that the cluster is not in use, or that the
 	// resolver reports that it does not exist.
 	ErrUnknownCluster = errors.New("unknown cluster")
-	// ErrNotConnected indicates that the cluster is not connected now. The
-	// cause, if known, is wrapped with it. Until an attempt has failed, the
-	// error is [ErrConnecting].
+	// ErrNotConnected indicates that the cluster is not connected now; the
+	// cause, if known, is wrapped with it.
 	ErrNotConnected = connection.ErrNotConnected
 	// ErrConnecting indicates that the first attempt to connect to the cluster
-	// has not ended, so nothing has failed yet: a controller can report "not
-	// yet" instead of "broken" in a status. It wraps [ErrNotConnected].
+	// has not ended: nothing has failed yet. It wraps [ErrNotConnected].
 	ErrConnecting = connection.ErrConnecting
-	// ErrNotStarted indicates that Start was not called yet: no cluster is
-	// connected, and none is known through Options.Discover. It wraps
+	// ErrNotStarted indicates that Start was not called yet. It wraps
 	// [ErrConnecting], and errors.As finds in it an ErrCacheNotStarted of
 	// controller-runtime's cache.
 	ErrNotStarted error = cacheNotStartedError{}
 	// ErrNotSynced indicates that the informer that would answer has not
-	// completed its first list. It does not mean that an object is absent.
+	// completed its first list. The object may exist.
 	ErrNotSynced = errors.New("informer not synced")
 	// ErrStale indicates that the cached state is older than the read allows.
 	ErrStale = watchset.ErrStale
 	// ErrNotWatched indicates that no informer covers a read that may only use
 	// the cache.
 	ErrNotWatched = errors.New("not watched")
-	// ErrNotWatchable indicates that a kind can be read but not watched: its
-	// resource has no verb list, or, for reads in mode AutoWatch, no verb
-	// watch. Reads of it go to the API server. A Watch of a kind that can only
-	// be listed is polled.
+	// ErrNotWatchable indicates that a kind cannot be watched: its resource has
+	// no verb list, or, for reads in mode AutoWatch, no verb watch. Reads of it
+	// go to the API server.
 	ErrNotWatchable = watchset.ErrNotWatchable
 	// ErrNotOwner indicates that another replica owns the cluster, or is about
-	// to: a write was not sent, or its deadline ended with the ownership. See
-	// Options.Sharding.
+	// to: a write was not sent, or its deadline ended with the ownership.
 	ErrNotOwner = ownership.ErrNotOwner
 	// ErrReleased indicates that the watch was released.
 	ErrReleased = errors.New("watch released")
@@ -63,12 +58,11 @@ var (
 	ErrClosed = connection.ErrClosed
 	// ErrStarted indicates that Start was called twice.
 	ErrStarted = errors.New("cluster cache started already")
-	// ErrUnsupported indicates that the cache cannot answer a read, for example
-	// because it selects by a field without an index.
+	// ErrUnsupported indicates that the cache cannot answer a read, such as one
+	// by a field without an index.
 	ErrUnsupported = errors.New("not supported by the cache")
-	// ErrRefused indicates that policy forbids a request to a cluster, because
-	// the server answered with a redirect. A refusal by the dial policy, or of
-	// a kubeconfig, is a *resolver.RefusedError, which gives the reason.
+	// ErrRefused indicates that the server answered with a redirect, which
+	// policy forbids. Other refusals are a *resolver.RefusedError.
 	ErrRefused = transport.ErrRefused
 	// ErrBudget indicates that an answer or an informer exceeds its limit.
 	// SECURITY.md lists the limits.
@@ -76,8 +70,8 @@ var (
 	// ErrKind indicates that a server answered with a kind other than the
 	// requested one.
 	ErrKind = informerpool.ErrKind
-	// ErrAnswer indicates that a successful response does not answer the
-	// request: it holds a different object, or cannot be decoded.
+	// ErrAnswer indicates that a successful response holds a different object,
+	// or cannot be decoded.
 	ErrAnswer = liveclient.ErrAnswer
 	// ErrNotKubernetes indicates that something other than a Kubernetes API
 	// answered, such as a login page.
@@ -85,14 +79,12 @@ var (
 )
 
 // IsWaiting reports whether an error may end by itself, because a cluster or an
-// informer is not ready: the cluster is not connected ([ErrNotConnected]) or
-// not known ([ErrUnknownCluster]), or the informer has not listed
-// ([ErrNotSynced]). The library keeps trying, and a change is an event: of the
-// cluster, of the watch, and, where the owner declared it, of the owner
-// ([ClusterCache.SubscribeOwners]). So a reconciler that is called for these
-// events records [ReasonOf] the error in a status and need not try again. A
-// refusal of the server is no waiting: the same request fails until a person
-// changes something.
+// informer is not ready: [ErrNotConnected], [ErrUnknownCluster] or
+// [ErrNotSynced]. The library keeps trying, and a change is an event of the
+// cluster, of the watch, and of the owner that declared it
+// ([ClusterCache.SubscribeOwners]): a reconciler that is called for these
+// records [ReasonOf] the error, and need not try again. A refusal of the server
+// is no waiting.
 func IsWaiting(err error) bool {
 	return errors.Is(err, ErrNotConnected) || errors.Is(err, ErrUnknownCluster) || errors.Is(err, ErrNotSynced)
 }
@@ -117,17 +109,16 @@ var ownReasons = []struct {
 }
 
 // ReasonOf returns the cause of an error in one word, for the reason of a
-// condition or a label of a metric; the empty string for nil. The words are
-//   - of a cluster that is not connected: Connecting until an attempt has
-//     failed, and then the reasons of [Status]: NoAccess, ClusterNotFound,
-//     BadAccess, Refused, Unauthorized, Unreachable, Timeout, TLS and so on;
-//     NotConnected if none is known; UnknownCluster, NotStarted;
-//   - of a watch: NotServed if the cluster does not serve the kind,
-//     NotWatchable, NotWatched, NotSynced, Stale, OverBudget;
-//   - of a request: Forbidden, Unauthorized, NotFound, Conflict and the other
-//     reasons of API statuses, Throttled, Server, Timeout and so on;
-//   - Closed and Released after the end, Unsupported, and Unknown for any other
-//     error.
+// condition or a label of a metric; the empty string for nil. docs/runbook.md
+// has a section for most. The words are
+//   - of a cluster that is not connected: Connecting, then the reasons of
+//     [Status]; NotConnected if none is known; UnknownCluster, NotStarted;
+//   - of a watch: NotServed, NotWatchable, NotWatched, NotSynced, Stale,
+//     OverBudget;
+//   - of a request: the reasons of API statuses, such as Forbidden, NotFound
+//     and Conflict, and those of network failures, such as Throttled and
+//     Timeout;
+//   - Closed, Released, Unsupported, and Unknown for any other error.
 func ReasonOf(err error) string {
 	if err == nil {
 		return ""

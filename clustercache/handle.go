@@ -19,9 +19,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 )
 
-// Cluster is a handle for the cluster of a key, known or not. It is a small
-// value that can be kept and compared: it stands for whatever cluster has the
-// key at the time of a call.
+// Cluster is a handle for the cluster of a key, known or not: a small value
+// that can be kept and compared. Its methods do no I/O and do not wait, apart
+// from WaitConnected.
 type Cluster struct {
 	cc  *ClusterCache
 	key client.ObjectKey
@@ -35,29 +35,25 @@ func (cc *ClusterCache) Cluster(key client.ObjectKey) Cluster { return Cluster{c
 // Key returns the key of the cluster.
 func (h Cluster) Key() client.ObjectKey { return h.key }
 
-// Engage makes the cluster known and keeps it connected until Disengage. It
-// returns at once. Engaging a cluster again has no effect.
+// Engage makes the cluster known and keeps it connected until Disengage.
+// Engaging a cluster again has no effect.
 func (h Cluster) Engage() error {
 	_, err := h.cc.engage(h.key, true)
 	return err
 }
 
-// Disengage undoes Engage. It disconnects and forgets the cluster if it has no
-// watch; otherwise that happens when the last watch is released. With
-// Options.Discover, clusters that the resolver lists stay. Disengage does not
-// wait.
+// Disengage undoes Engage: the cluster is disconnected and forgotten once it
+// has no watch, unless the resolver lists it (Options.Discover).
 func (h Cluster) Disengage() {
 	if c := h.cc.find(h.key); c != nil {
 		c.unpin()
 	}
 }
 
-// WaitConnected waits until the known cluster is connected, for the first time or
-// again. It returns at once if the cluster is connected already. The error is
-// [ErrUnknownCluster] if the cluster is not known, or is forgotten meanwhile,
-// and [ErrClosed] if the ClusterCache ends first. If ctx ends first, the error
-// wraps the cause of ctx and [ErrNotConnected], and gives the reason why the
-// cluster is not connected.
+// WaitConnected waits until the known cluster is connected, for the first time
+// or again. The error is [ErrUnknownCluster] if the cluster is not known, or is
+// forgotten meanwhile, and [ErrClosed] if the ClusterCache ends. If ctx ends
+// first, the error wraps its cause, [ErrNotConnected], and the reason.
 func (h Cluster) WaitConnected(ctx context.Context) error {
 	fail := func(err error) error { return &ClusterError{Cluster: h.key, Op: "wait for connection", Err: err} }
 	for {
@@ -85,8 +81,7 @@ func (h Cluster) WaitConnected(ctx context.Context) error {
 	}
 }
 
-// Status returns a snapshot of the cluster. It does no I/O and waits only for
-// short locks. The error is [ErrUnknownCluster].
+// Status returns a snapshot of the cluster. The error is [ErrUnknownCluster].
 func (h Cluster) Status() (Status, error) {
 	c := h.cc.find(h.key)
 	if c == nil {
@@ -95,9 +90,8 @@ func (h Cluster) Status() (Status, error) {
 	return c.status(), nil
 }
 
-// Labels returns a copy of the cluster's labels, and whether they are known. They
-// are known, and kept, from when the resolver first gives access to the cluster
-// until the cluster is gone. It does no I/O.
+// Labels returns a copy of the cluster's labels, and whether they are known:
+// from when the resolver first gives access to the cluster until it is gone.
 func (h Cluster) Labels() (labels map[string]string, known bool) {
 	c := h.cc.find(h.key)
 	if c == nil {
@@ -107,13 +101,12 @@ func (h Cluster) Labels() (labels map[string]string, known bool) {
 	return labels, labels != nil
 }
 
-// Reader returns a reader of the cluster. It never fails and does no I/O; its
-// reads return the errors, as a [*ClusterError], or as the API server reported
-// them. The reader can be kept for as long as the ClusterCache. Objects that
-// are read belong to the caller, unless the option client.UnsafeDisableDeepCopy
-// says that they are not changed, and name their kind. [ReadMode] selects where
-// they come from. Read with [ForApply] if an apply configuration is extracted
-// from the object.
+// Reader returns a reader of the cluster, which can be kept for as long as the
+// ClusterCache. It never fails; its reads return the errors, as a
+// [*ClusterError], or as the API server reported them. [ReadMode] and other
+// options select where they are answered from. Objects that are read belong to
+// the caller, unless client.UnsafeDisableDeepCopy is passed, and name their
+// kind.
 func (h Cluster) Reader() client.Reader {
 	if c := h.cc.find(h.key); c != nil {
 		return c.reader
@@ -121,22 +114,16 @@ func (h Cluster) Reader() client.Reader {
 	return &reader{cc: h.cc, key: h.key, mode: h.cc.options.ReadMode}
 }
 
-// Client returns a client for the cluster. It reads as Reader does, or, with
+// Client returns a client that reads as Reader does, or, with
 // Options.ReadYourWrites, no less than what was written before, and writes to
-// the API server. Client does no I/O; its result can be kept for as long as the
-// cluster is known. While the cluster is not connected, writes fail at once
-// with [ErrNotConnected]; writes to a cluster that another replica owns fail
-// with [ErrNotOwner]. Errors of writes are a [*ClusterError], which
-// apierrors.IsConflict and the like unwrap. Warnings that the server sends are
-// dropped, since they are its text; a client that is made from
-// [Cluster.TransportConfig] with a WarningHandlerWithContext of its own
-// gets them.
+// the API server. It can be kept for as long as the cluster is known. Errors of
+// writes are a [*ClusterError], which apierrors.IsConflict and the like unwrap;
+// they wrap [ErrNotConnected] at once while the cluster is not connected, and
+// [ErrNotOwner] where another replica owns it. Warnings of the server are
+// dropped.
 //
-// Beware of Get, Extract and Apply: an apply configuration extracted from an
-// object without managedFields is empty, and applying it removes everything
-// that its manager owns. Pass [ForApply] to such a Get; it matters where
-// Informers.DropManagedFields or a transform leaves managedFields out of the
-// cache.
+// Pass [ForApply] to a Get from whose result an apply configuration is
+// extracted.
 func (h Cluster) Client() (client.Client, error) {
 	c, err := h.cc.known(h.key, "client")
 	if err != nil {
@@ -163,12 +150,11 @@ func (h Cluster) LiveClient() (client.Client, error) {
 	return liveclient.Named(live, c.hooks()), nil
 }
 
-// Watch acquires a kind in the cluster, and makes the cluster known. It
-// returns at once, whatever the state of the cluster. obj names the kind: a
-// typed object, an unstructured one or [Kind]. client.InNamespace,
+// Watch acquires a kind in the cluster, and makes the cluster known. obj names
+// the kind: a typed object, an unstructured one or [Kind]. client.InNamespace,
 // MatchingLabels and MatchingFields narrow the watch. ctx is checked only at
-// the start; its end has no effect later. Errors are [ErrClosed], ctx's, and
-// those of an invalid kind or selector.
+// the start. Errors are [ErrClosed], ctx's, and those of an invalid kind or
+// selector.
 func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.ListOption) (*Watch, error) {
 	id, err := h.cc.selection(obj, opts)
 	if err == nil && ctx.Err() != nil {
@@ -186,12 +172,11 @@ func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.Li
 	return h.cc.watch(h.key, id)
 }
 
-// WatchAndRead is for reconcilers that request what they need on every run. It
-// takes an informer of the kind, which ends when it was not requested for
-// Options.IdleTimeout. It returns a reader of the cluster, and whether the
-// informer answers its reads now; its reads keep the informer, too.
-// WatchAndRead returns at once; until the informer has synced, the API server
-// answers the reads.
+// WatchAndRead is a Reader for reconcilers that name the kind that they read on
+// every run. It takes an informer of the kind, which ends when neither
+// WatchAndRead nor such a reader has used it for Options.IdleTimeout. It
+// reports whether the informer answers reads now; until then the API server
+// does.
 func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
 		return nil, false, &ClusterError{
@@ -209,8 +194,8 @@ func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) 
 	return &reader{cc: h.cc, key: h.key, mode: AutoWatch}, c.unanswered(w) == nil, nil
 }
 
-// WatchStatuses returns a snapshot of every watch of the cluster, sorted by kind
-// and selection. It does no I/O. The error is [ErrUnknownCluster].
+// WatchStatuses returns a snapshot of every watch of the cluster, sorted by
+// kind and selection. The error is [ErrUnknownCluster].
 func (h Cluster) WatchStatuses() ([]WatchStatus, error) {
 	c := h.cc.find(h.key)
 	if c == nil {
@@ -226,14 +211,10 @@ func (h Cluster) WatchStatuses() ([]WatchStatus, error) {
 	return out, nil
 }
 
-// Serving returns nil if the cluster is connected, and the cache answers reads of
-// each of the kinds, whatever they select: all of the kind is watched, and all
-// of its watches have synced and are trusted. Where only a namespace of a kind
-// is watched, or a selection, the error is [ErrNotWatched]: what is asked for
-// there is [Watch.HasSynced] or [Use].Synced. Serving does no I/O. The error
-// joins a [*ClusterError] for the cluster, or for each kind, with the cause;
-// [IsWaiting] and [ReasonOf] classify it. Without kinds only the connection
-// counts.
+// Serving returns nil if the cluster is connected, and each of the kinds is
+// watched as a whole and synced: the cache answers all reads of them. Without
+// kinds only the connection counts. The error joins a [*ClusterError] for the
+// cluster, or for each kind, which [IsWaiting] and [ReasonOf] classify.
 func (h Cluster) Serving(kinds ...client.Object) error {
 	fail := func(gvk schema.GroupVersionKind, err error) error {
 		return &ClusterError{
@@ -281,17 +262,15 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 	return errors.Join(errs...)
 }
 
-// Indexed reports whether reads of cached objects of the cluster can select by a
-// field, either by an index or because the field is part of every object's
-// name.
+// Indexed reports whether reads of cached objects of the cluster can select by
+// a field: by an index, or by the object's namespace or name.
 func (h Cluster) Indexed(gvk schema.GroupVersionKind, field string) bool {
 	return field == "metadata.name" || field == "metadata.namespace" || h.cc.indexes.find(h.key, gvk, field) != nil
 }
 
-// IsNamespaced reports whether the objects of a kind have a namespace in the
-// cluster. It does no I/O: known is false if the cluster is unknown, if its
-// discovery has not been queried for the kind yet, or if the kind is not
-// served.
+// IsNamespaced reports whether the objects of a kind have a namespace. known is
+// false if the cluster is unknown, if its discovery has not been queried for
+// the kind yet, or if the kind is not served.
 func (h Cluster) IsNamespaced(gvk schema.GroupVersionKind) (namespaced, known bool) {
 	c := h.cc.find(h.key)
 	if c == nil {
@@ -301,8 +280,8 @@ func (h Cluster) IsNamespaced(gvk schema.GroupVersionKind) (namespaced, known bo
 	return mapping.Namespaced, known
 }
 
-// RESTMapper returns the mapper of the cluster. Clusters that serve the same
-// kinds share its data. Its methods may query the API server.
+// RESTMapper returns the mapper of the cluster, whose methods may query the API
+// server.
 func (h Cluster) RESTMapper() (meta.RESTMapper, error) {
 	c, err := h.cc.known(h.key, "REST mapper")
 	if err != nil {
@@ -311,11 +290,10 @@ func (h Cluster) RESTMapper() (meta.RESTMapper, error) {
 	return c.mapper.RESTMapper(), nil
 }
 
-// RESTConfig returns a copy of the cluster's current REST config, for making
-// your own clients. It holds credentials and does not follow their rotation;
-// its requests are not rate-limited by the ClusterCache, and if it names a
-// credential plugin, they wait for that without a limit, as client-go does. It
-// fails while the cluster is not connected.
+// RESTConfig returns a copy of the cluster's current REST config. It holds
+// credentials, does not follow their rotation, and is not rate-limited. It
+// fails while the cluster is not connected. For code that opens connections by
+// itself, as for exec and port-forward; for other clients see TransportConfig.
 func (h Cluster) RESTConfig() (*rest.Config, error) {
 	c, err := h.cc.known(h.key, "REST config")
 	if err != nil {
@@ -329,15 +307,11 @@ func (h Cluster) RESTConfig() (*rest.Config, error) {
 
 // TransportConfig returns a config for your own clients whose requests take the
 // same route as the ClusterCache's: they follow changes of credentials and
-// address, and the return of a removed cluster; they fail at once with
-// [ErrNotConnected] or [ErrUnknownCluster] where there is no connection, and
-// with [ErrNotOwner], apart from GET, where another replica owns the cluster;
-// and they count in the cluster's rate limit. The config holds no credentials and
-// does not contain the real address; for code that opens connections by itself,
-// as for exec and port-forward, use [Cluster.RESTConfig] instead. Requests
-// other than watches end after Options.RequestTimeout; warnings that the server
-// sends are dropped. TransportConfig does no I/O. The error is [ErrClosed], or
-// [ErrUnknownCluster] if the cluster is not known.
+// address, count in the cluster's rate limit, end after Options.RequestTimeout
+// unless they are watches, and fail at once with [ErrNotConnected],
+// [ErrUnknownCluster] or, apart from GET, [ErrNotOwner]. It holds no
+// credentials and not the real address; warnings of the server are dropped. The
+// error is [ErrClosed] or [ErrUnknownCluster].
 func (h Cluster) TransportConfig() (*rest.Config, error) {
 	c, err := h.cc.find(h.key), ErrUnknownCluster
 	if h.cc.ctx.Err() != nil {
@@ -356,28 +330,20 @@ func (h Cluster) TransportConfig() (*rest.Config, error) {
 }
 
 // Owned reports whether this replica owns the cluster, known or not, and may
-// begin work on it: whether its changes lead to requests here. It obeys the
-// clock: it is false from the moment at which the replica's lease ends, whether
-// that was noticed or not. It is true for every cluster without
-// Options.Sharding. It does no I/O.
+// begin work on it; it is true without Options.Sharding. It is false from the
+// moment at which the replica's lease ends by the clock.
 //
-// Any key has one owner, so Owned is also a predicate for objects of the hub.
-// Those that it leaves out have to be requested when the replica gains them:
-// where they have the names of clusters, the Gained event of a ClusterSource
-// does that.
+// Any key has one owner, so Owned is also a predicate for objects of the hub:
+// those that it leaves out have to be requested when they are [Gained].
 func (h Cluster) Owned() bool { return h.cc.tenure.Owns(h.key) }
 
 // Work begins work on the cluster, such as a reconcile, for which this replica
-// has to own it. Its context ends, with the cause [ErrNotOwner], when the
-// cluster is lost, and when the replica's lease ends by the clock. If it is
-// handed over, the new owner waits for the work, and the context ends shortly
-// before it stops waiting. The returned function ends the work, and has to be
-// called. The error wraps [ErrNotOwner]. Work does no I/O; without
-// Options.Sharding it returns ctx.
-//
-// The lease is no deadline of the context, since renewals move its end on: a
-// timeout that is derived from a context with a sooner deadline never ends by
-// itself. Each write has the deadline that the lease sets at that moment.
+// has to own it; the returned function ends it, and has to be called. The
+// context ends, with the cause [ErrNotOwner], when the cluster is lost, when
+// the replica's lease ends by the clock, and shortly before a new owner stops
+// waiting for the work; it has no deadline, since renewals move the lease's
+// end. The error wraps [ErrNotOwner]. Without Options.Sharding, Work returns
+// ctx.
 func (h Cluster) Work(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	ctx, done, err := h.cc.tenure.Begin(ctx, h.key)
 	if err != nil {

@@ -121,8 +121,8 @@ func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, fi
 }
 
 // IndexError indicates that a list by an indexed field cannot be answered
-// because Index.Values failed for cached objects: without their values the list
-// could lack some. Other reads of the kind are not affected.
+// because Index.Values failed for cached objects. Other reads of the kind are
+// not affected.
 type IndexError struct {
 	Cluster client.ObjectKey
 	GVK     schema.GroupVersionKind

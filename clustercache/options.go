@@ -32,167 +32,119 @@ import (
 )
 
 // Options configure a ClusterCache. Resolver is required; every other field has
-// a usable zero value.
+// a usable zero value. docs/reaching.md, docs/reading.md and docs/lifetimes.md
+// say more about them.
 type Options struct {
-	// Resolver resolves a cluster to the access that reaches it. Required. If
-	// it is also a [Notifier], changes take effect when it reports them;
-	// otherwise when it is next queried (ResolveInterval, RetryInterval).
+	// Resolver resolves a cluster to the access that reaches it. Required. The
+	// changes that a [resolver.Notifier] reports take effect at once.
 	Resolver resolver.Resolver
 	// Discover makes every cluster that the Resolver lists known; the Resolver
-	// must be a [Lister]. Without Discover, a cluster becomes known when it is
-	// first requested: by Engage, Watch, Declare, or a read in mode AutoWatch.
-	// A cluster that is no longer listed, and to which there is no access, is
-	// removed after Grace, unless it was Engaged.
+	// must be a [resolver.Lister]. Without it, a cluster becomes known by
+	// Engage, Watch, Declare, or a read in mode AutoWatch. A cluster that is no
+	// longer listed, and has no access, is removed after Grace, unless it was
+	// engaged.
 	Discover bool
 	// Sharding lets the replicas of an operator share the clusters, such as a
-	// sharding.Sharding, which has to be started as well. Then Discover makes
-	// only those clusters known that this replica owns or stands by for; the
-	// sources of clustercache/controller deliver requests only of those that it
-	// owns; and writes to others fail with [ErrNotOwner], without a request.
-	// Reads, Watch and Declare work for all clusters that are known, which
-	// others become by Engage, Watch, Declare, or a read in mode AutoWatch. Nil
-	// means that this replica owns all clusters.
-	//
-	// Without Discover, call the SetClusters of the Sharding. The zero key, the
-	// hub, has one owner like any other: the manager's client writes to the hub
-	// from every replica.
+	// sharding.Sharding. Then Discover makes only those clusters known that
+	// this replica owns or stands by for, sources of controllers deliver only
+	// those that it owns, and writes to others fail with [ErrNotOwner], without
+	// a request. The Sharding has to be started as well and, without Discover,
+	// told the clusters. Nil means that this replica owns all.
 	Sharding ownership.Sharding
-	// LeaderOnly makes a manager start the cache only once it is the leader, so
-	// that the other replicas connect to no cluster and cost the fleet nothing.
-	// What is lost is the warm start: a new leader connects to every cluster,
-	// and lists everything, before its controllers read from a cache. Until
-	// then, reads and writes on other replicas fail with [ErrNotStarted], which
-	// is logged nowhere, and ReadyzCheck succeeds on them. A manager without
-	// leader election is its own leader. Not together with Sharding. Default:
+	// LeaderOnly makes a manager start the cache only once it leads. Until then
+	// reads and writes fail with [ErrNotStarted], and ReadyzCheck succeeds. A
+	// new leader begins with cold caches. Not together with Sharding. Default:
 	// false, every replica is connected.
 	LeaderOnly bool
-	// Scheme maps Go types to kinds. Defaults to client-go's scheme, which has
-	// all built-in types.
+	// Scheme maps Go types to kinds. Defaults to client-go's scheme.
 	Scheme *runtime.Scheme
-	// Logger receives one line for each change of a cluster's phase, under the
-	// name "fleetcache", and details at V(1). The context passed to the
-	// Resolver carries it, so client-go's messages from those calls are logged
-	// there as well. Defaults to controller-runtime's global logger, which
-	// discards until it is set by SetLogger.
+	// Logger receives one line for each change of a cluster's phase, and
+	// details at V(1), as the context passed to the Resolver does. Defaults to
+	// controller-runtime's global logger.
 	Logger logr.Logger
 
 	// ReadMode is the mode of reads that do not specify one. Defaults to
 	// [PreferCache].
 	ReadMode ReadMode
-	// UnsafeDisableDeepCopy has readers share the objects that they read from
-	// the cache, instead of copying them: whatever reads must not change them,
-	// and has to make a copy first (DeepCopy). It is the default of the read
-	// option of the same name, client.UnsafeDisableDeepCopy, and means what
-	// controller-runtime's cache.Options call DefaultUnsafeDisableDeepCopy. A
-	// shared read of an object that was read before takes a fraction of the time.
-	// KUBE_CACHE_MUTATION_DETECTOR=true finds, in tests, who changes one.
+	// UnsafeDisableDeepCopy is the default of the read option
+	// client.UnsafeDisableDeepCopy: readers share the objects that they read
+	// from the cache, and must not change them.
 	UnsafeDisableDeepCopy bool
-	// ReadYourWrites makes reads by a [Cluster.Client] show what the
-	// clients of this ClusterCache wrote before. A read that the cache would
-	// answer with an older state waits for the cache, until the last of those
-	// writes is this old; then, and as long as the cache is behind, the API
-	// server answers, or, in mode CacheOnly, the read fails with [ErrStale].
-	// Useful is a second. The option client.DisableReadYourWritesConsistency
-	// excepts a read or a write; of DeleteAllOf, the field of that name in the
-	// DeleteOptions. Defaults to 0, which means never: as with
-	// EnableReadYourWritesConsistency of controller-runtime. docs/reading.md
-	// says which writes count.
+	// ReadYourWrites makes reads by a [Cluster.Client] show what the clients
+	// of this ClusterCache wrote before: where the cache is behind, they wait
+	// for it until the write is this old, such as a second; then the API server
+	// answers or, in mode CacheOnly, the read fails with [ErrStale]. Defaults
+	// to 0, never. docs/reading.md says which writes count, and how to except
+	// one.
 	ReadYourWrites time.Duration
 	// IdleTimeout is how long an informer started by a read in mode [AutoWatch]
 	// runs after the last such read. Defaults to 10 min.
 	IdleTimeout time.Duration
-	// StaleAfter is how long an informer may go without a sign of life before
-	// Status reports the cluster as stale. An API server sends something once a
-	// minute on an idle watch. Defaults to 3 min.
+	// StaleAfter is how long an informer may go without a sign of life, of
+	// which an idle watch has one a minute, before it does not answer reads,
+	// and Status reports the cluster as stale. Defaults to 3 min.
 	StaleAfter time.Duration
 	// Indexes are the fields by which reads of cached objects can select.
 	Indexes []Index
 
-	// ProbePath is the path that a probe requests. Where it is forbidden or
-	// does not exist, the probe requests /version instead. An authenticated
-	// refusal counts as a sign of life once another request was allowed, and so
-	// does the response that the server is too busy (429). A response that lists
-	// failing checks, as only an API server's does, degrades the cluster and
-	// never disconnects it. Defaults to /readyz.
+	// ProbePath is the path that a probe requests; where it is forbidden or
+	// does not exist, the probe requests /version. Defaults to /readyz.
 	ProbePath string
-	// ProbeInterval is the time between two probes of a cluster. A sign of life
-	// on any request makes the next probe unnecessary. Each interval is
-	// shortened by up to a fifth, at random. A connection that is refused or
-	// breaks is followed by a probe at once, and while connections are refused,
-	// a probe follows every 500 ms. Defaults to 10 s.
+	// ProbeInterval is the time between two probes of a cluster that shows no
+	// other sign of life, shortened by up to a fifth, at random. A broken
+	// connection is followed by a probe at once, and a refused one by a probe
+	// every 500 ms. Defaults to 10 s.
 	ProbeInterval time.Duration
-	// ProbeTimeout bounds each request of a probe, of which there is one unless
-	// another connection is tried, each of the few requests that connecting
-	// takes, and each query of the Resolver, with all that they wait for: a
-	// credential plugin, a round tripper that fetches a token, a dial. What is
-	// waited for longer fails the attempt, and is its LastError. A credential
-	// plugin may run on for 15 s in all, for the next attempt, and is killed
-	// then. An attempt takes at most 24 times as long. Defaults to 5 s.
+	// ProbeTimeout bounds each request of a probe or of connecting, and each
+	// query of the Resolver, with all that they wait for. An attempt to connect
+	// takes at most 24 times as long. Defaults to 5 s.
 	ProbeTimeout time.Duration
 	// FailureThreshold is the number of consecutive failed probes after which a
-	// cluster is disconnected: up to so many intervals of ProbeInterval, or of
-	// 500 ms while connections are refused. Defaults to 3.
+	// cluster is disconnected. Defaults to 3.
 	FailureThreshold int
 	// SuccessThreshold is the number of consecutive successful probes after
 	// which a degraded cluster is ready again. Defaults to 2.
 	SuccessThreshold int
-	// ProbeConcurrency limits the probes that run at once, in all clusters,
-	// within the limits of ConnectConcurrency. Defaults to 50.
+	// ProbeConcurrency limits the probes that run at once, in all clusters.
+	// Defaults to 50.
 	ProbeConcurrency int
 	// SilentAfter is how long a cluster may leave probes and attempts to
 	// connect unanswered before subscribers get an event of type [Silent], once
-	// for each silence. Zero means never. Status.LastProbeSuccess is set in any
-	// case.
+	// for each silence. Zero means never.
 	SilentAfter time.Duration
 	// ConnectConcurrency limits the attempts to connect, and the look-ups of
-	// kinds, that run at once in all clusters. One that takes longer than a
-	// second continues without being counted, and none waits for longer than
-	// half a second, so that clusters that hang do not delay the others.
-	// Defaults to 20.
+	// kinds, that run at once in all clusters, not counting those that take
+	// longer than a second. None waits for longer than 500 ms. Defaults to 20.
 	ConnectConcurrency int
-	// MaxBackoff caps the time between two attempts to connect. That time
-	// starts at 1 s and doubles; half of it is random. For a cluster that was
-	// connected, it is at most 3 s or an eighth of the time since then,
-	// whichever is longer, so that a short outage is over when the API server
-	// returns. Defaults to 30 s.
+	// MaxBackoff caps the time between two attempts to connect, which starts at
+	// 1 s and doubles; half of it is random. After a connection it is at most
+	// 3 s or an eighth of the time since then. Defaults to 30 s.
 	MaxBackoff time.Duration
 	// RetryInterval is how long to wait before asking again after the answer
 	// "not yet", from the resolver about access or from a cluster about a kind
-	// that it does not serve. A kind is noticed within a second if the cluster
-	// lets its CustomResourceDefinitions and APIServices be watched, which is
-	// done, for their metadata alone, while a watched kind is not served; a
-	// refusal does no harm. Defaults to 10 s.
+	// that it does not serve. Defaults to 10 s.
 	RetryInterval time.Duration
 	// ResolveInterval is how often the resolver is queried about a connected
-	// cluster; each interval is shortened by up to a fifth, at random. If the
-	// result has the same [Access.Revision], no request is sent; if not, the
-	// new access is proven before it replaces the old one. Defaults to 1 min,
-	// or, as a safety net, to 10 min if the Resolver is a [Notifier] for
-	// everything that it resolves ([resolver.AsNotifier]). Negative means
-	// never. With Discover, the Resolver's list of clusters is read again as
-	// often, and every RetryInterval if the Resolver is no such Notifier.
+	// cluster and, with Discover, for its list of clusters; shortened by up to
+	// a fifth, at random. New access is proven before it replaces the old one.
+	// Defaults to 1 min, or to 10 min if the Resolver is a [resolver.Notifier]
+	// for all that it resolves; without that it lists every RetryInterval.
+	// Negative means never.
 	ResolveInterval time.Duration
-	// Grace is how long a connected cluster may be without access, for example
-	// while its Secret is deleted and created again. Until Grace ends, the
-	// cluster is used with its last access. After that, nothing is sent and, if
-	// the cluster no longer exists, the cached objects are delivered as
-	// deletes. Grace begins when the Resolver reports that there is no access.
-	// The resolvers of the hub first wait for their own
-	// [resolver.HubOptions].Grace, so that by default credentials of a deleted
-	// Secret are used for up to 40 s, unless the API server refuses them.
-	// Negative means none. Defaults to 30 s.
+	// Grace is how long a cluster without access is used with its last one, for
+	// example while its Secret is deleted and created again. After that it is
+	// disconnected and, if it no longer exists, its objects are delivered as
+	// deletes. It begins after the [resolver.HubOptions].Grace. Defaults to
+	// 30 s; negative means none.
 	Grace time.Duration
 	// RequestTimeout bounds each live read and write. Defaults to 30 s.
 	RequestTimeout time.Duration
 	// MaxLiveBytes is how much memory the answer to one live read or write may
-	// take: the size of objects is estimated before they are decoded, and lists
-	// are decoded object by object. Beyond the limit the call fails with
-	// [ErrBudget]. A short answer may take a sixteenth of the limit plus 16
-	// times its own size, twice what real objects take. Defaults to 1 GiB: by
-	// the estimates for Pods that is 200 MB of JSON in typed objects, or 35,000
-	// Pods of 6 KB, and 120 MB in unstructured ones. Read longer lists in pages
-	// (client.Limit). Negative means no limit. Clients that you build from
-	// [Cluster.TransportConfig] are not limited.
+	// take, as estimated before it is decoded. Beyond it the call fails with
+	// [ErrBudget]: read longer lists in pages (client.Limit). A short answer may
+	// take a sixteenth of the limit plus 16 times its own size. Defaults to
+	// 1 GiB, which is 35,000 Pods of 6 KB; negative means no limit. Clients
+	// made from [Cluster.TransportConfig] are not limited.
 	MaxLiveBytes int64
 
 	// QPS and Burst limit the requests to one cluster, for all kinds together,
@@ -202,28 +154,19 @@ type Options struct {
 	Burst int
 	// UserAgent is sent with every request. Defaults to "fleetcache".
 	UserAgent string
-	// NetHTTP has net/http send all requests. By default, requests that read
-	// and watches share an HTTP/2 connection of fleetcache's own client, in
-	// which an idle watch costs one goroutine instead of two; net/http sends
-	// writes, and serves clusters without HTTP/2, behind a proxy, or whose
-	// access has round trippers of its own or impersonates a user. Answers are
-	// the same. Default false.
+	// NetHTTP has net/http send all requests. By default fleetcache's own
+	// HTTP/2 client, in which an idle watch costs one goroutine instead of two,
+	// sends reads and watches where it can. Answers are the same.
 	NetHTTP bool
-	// DialPolicy decides which addresses from untrusted sources, such as
-	// Secrets, may be dialed. It is applied after DNS, each time an address is
-	// dialed. The zero value refuses link-local addresses and metadata
-	// services, unspecified, multicast and reserved ones, and the hub's own API
-	// server, which is known from a Pod's environment and from DialPolicy.Hub;
-	// set it to the Host of the hub's rest.Config. Inside a Pod it also refuses
-	// loopback, where sidecars listen; elsewhere that is where local clusters
-	// are. A cluster behind such an address is [PhaseRefused]. Addresses from
-	// the operator's own code are not checked: access that is Trusted
-	// ([resolver.InCluster], [resolver.Static], [resolver.NewAccess]).
+	// DialPolicy decides, after DNS, which addresses from untrusted sources,
+	// such as Secrets, may be dialed. A cluster behind another address is
+	// [PhaseRefused]. The zero value refuses what docs/reaching.md lists; set
+	// its Hub to the Host of the hub's rest.Config, as [SetupWithManager] does.
+	// Access from the operator's own code is trusted, and not checked.
 	DialPolicy resolver.DialPolicy
 	// Dial opens all connections, except those of access that has its own Dial.
-	// DialPolicy does not apply to it: Dial defines what addresses mean, as for
-	// a tunnel. A Dial that reaches the network itself should use the function
-	// that [resolver.DialPolicy.Dialer] returns. Defaults to a dialer with
+	// DialPolicy does not apply to it, unless it uses the function that
+	// [resolver.DialPolicy.Dialer] returns. Defaults to a dialer with
 	// DialPolicy, a time-out of 30 s, and keep-alives that detect a vanished
 	// host within 45 s.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -235,36 +178,29 @@ type Options struct {
 	// runs. Defaults to controller-runtime's metrics.Registry.
 	MetricsRegisterer prometheus.Registerer
 	// FleetMetricsOnly omits the metric series of single clusters, eleven per
-	// cluster. Metrics of the whole fleet stay. Where it makes sense, one
-	// series with an empty label "cluster" stands for all clusters: the sum, or
-	// the worst.
+	// cluster. Where it makes sense, one with an empty label "cluster" has the
+	// sum, or the worst, of all.
 	FleetMetricsOnly bool
 
 	// GC configures how declarations end.
 	GC GC
-
 	// Persist configures what is kept on disk for the next process, which then
-	// begins with these caches instead of a list of everything: a list of
-	// metadata proves that they are current. It needs a Store, such as one of
-	// clustercache/persist/bolt. Clusters whose UID may not be read (the
-	// namespace kube-system) are left out, since nothing proves that they are
-	// the same ones again. Defaults to keeping nothing.
+	// begins with these caches instead of lists: docs/persist.md. It needs a
+	// Store, such as one of clustercache/persist/bolt. Defaults to keeping
+	// nothing.
 	Persist persist.Options
-
 	// Informers configure the informers. Source, OnRollback and Snapshots must
 	// be nil; Logger defaults to the Logger above, and PermissionInterval to
-	// StaleAfter, or to 5 s if that is longer: a right that is revoked is
-	// noticed within StaleAfter and a second.
+	// StaleAfter, or to 5 s if that is longer.
 	Informers informerpool.Options
 }
 
 // Index names a field of a kind by which lists can select, with
 // client.MatchingFields. Values may be a client.IndexerFunc.
 //
-// The API server does not know the field. Where it has to answer such a list,
-// for example before the informer has listed, it is queried without the field,
-// and Values selects here, from up to 10,000 objects; beyond that the list
-// fails with [ErrUnsupported]. A list never waits for an informer.
+// Where the API server has to answer such a list, it is queried without the
+// field, and Values selects here, from up to 10,000 objects; beyond that the
+// list fails with [ErrUnsupported]. A list never waits for an informer.
 type Index struct {
 	// GVK is the kind. Required.
 	GVK schema.GroupVersionKind
@@ -273,14 +209,11 @@ type Index struct {
 	// Values returns an object's values of the field. Required. The object
 	// belongs to it. It must be quick, and is called from many goroutines.
 	// While it panics for a cached object, or such an object does not fit the
-	// Representation, lists by the field fail with an [*IndexError], which is
-	// logged once and counted.
+	// Representation, lists by the field fail with an [*IndexError].
 	Values func(client.Object) []string
-	// Representation is the representation of the objects passed to Values.
-	// Defaults to a typed object where Options.Scheme has the kind, and to an
-	// unstructured one otherwise. A function that asserts a cached object, or
-	// an unstructured one, gets that. Functions that read only metadata cost
-	// least with [Packed].
+	// Representation is the representation of the objects passed to Values:
+	// [Packed] is the cheapest. Defaults to a typed object where Options.Scheme
+	// has the kind, and to an unstructured one otherwise.
 	Representation Representation
 }
 
@@ -448,28 +381,24 @@ func hasUnit(d time.Duration) bool { return d <= 0 || d >= time.Millisecond }
 
 // GC configures when unused declarations end, and how owners that end without a
 // Drop are found. With the zero value, only Declare and Drop release what an
-// owner declared.
+// owner declared. docs/lifetimes.md explains the times.
 type GC struct {
-	// InUse reports whether an owner still exists; [OwnerExists] makes one that
-	// queries the hub. It must honor ctx. After an error nothing is known about
-	// the owner, and nothing is released; gc.ErrPartial has the same effect
-	// without an error in the log. An owner is given up when two answers at
-	// least Grace apart report that it is gone, and it declared nothing between
-	// them; it is then called once more ([ClusterCache.SubscribeOwners]), so
-	// that one which exists declares again. An owner that is being deleted has
-	// to count as in use until it is gone: its finalizer may wait for what it
-	// declared. Optional; by default [SetupWithManager] queries the manager's
-	// cluster.
+	// InUse reports whether an owner still exists, or is being deleted;
+	// [OwnerExists] makes one that queries the hub. It must honor ctx. After an
+	// error nothing is released; gc.ErrPartial is one that is not logged. An
+	// owner is given up after two answers, at least Grace apart, that it is
+	// gone, unless it declares in between; it is then called once more
+	// ([ClusterCache.SubscribeOwners]). Optional; [SetupWithManager] has a
+	// default.
 	InUse func(ctx context.Context, owner Owner) (bool, error)
 
 	// Grace is how long a watch is kept after its last owner released it, in
-	// place of Informers.Linger: used again within that time, it costs no
-	// request. Defaults to 30 s; negative means none.
+	// place of Informers.Linger. Defaults to 30 s; negative means none.
 	Grace time.Duration
 
-	// MinInterval is the time from an owner's first declaration to the first
-	// check of the owner. The interval doubles with each check that finds the
-	// owner in use. Defaults to 2 s.
+	// MinInterval is the time from an owner's first declaration to its first
+	// check. The interval doubles with each check that finds the owner in use.
+	// Defaults to 2 s.
 	MinInterval time.Duration
 	// MaxInterval is the longest time between two checks of an owner. Defaults
 	// to 512 s, or to MinInterval if that is longer.

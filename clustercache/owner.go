@@ -29,9 +29,8 @@ type Owner struct {
 	// ObjectKey is the object's namespace and name. The name is required.
 	client.ObjectKey
 	// Controller is the name of the controller that declares, if several do so
-	// for the same object: what one of them declares replaces only what it has
-	// declared itself. Each of them passes its name wherever it names the owner,
-	// and to controller.EnqueueDeclarer. Optional.
+	// for the same object: each has a set of its own. Each passes its name
+	// wherever it names the owner, and to controller.EnqueueDeclarer. Optional.
 	Controller string
 }
 
@@ -113,16 +112,11 @@ func compareOwners(a, b Owner) int {
 	)
 }
 
-// OwnerExists returns a liveness query for GC.InUse. It reads the metadata of
-// the owner from the hub; an owner that does not exist is gone. One that is
-// being deleted exists: until its finalizers have ended it may wait for what it
-// declared, so it keeps that until it drops it. After any other answer of the
-// hub nothing is known, and nothing is released.
-//
-// A reader that queries the API server, such as that of a manager's
-// GetAPIReader, costs one small request for each owner, in intervals of up to
-// [GC].MaxInterval. The reader of a manager's cache costs no request, but an
-// informer of the metadata of the kind. OwnerExists panics if hub is nil.
+// OwnerExists returns a liveness query for GC.InUse, which reads the owner's
+// metadata from the hub: by the manager's GetAPIReader one small request for
+// each owner, by its cache none, but an informer of the kind. An owner that is
+// being deleted exists. After any other answer than "not found" nothing is
+// known, and nothing is released. It panics if hub is nil.
 func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 	if hub == nil {
 		panic("clustercache: OwnerExists: hub is required")

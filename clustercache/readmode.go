@@ -16,45 +16,11 @@ import (
 )
 
 // ReadMode selects where reads are answered from. It is an option of the whole
-// cache, and of each Get and List.
-//
-// A read is answered as follows, depending on the mode and on the state of the
-// cluster and of the kind:
-//
-//	                             PreferCache      CacheOnly               AutoWatch
-//	stopped                      ErrClosed        ErrClosed               ErrClosed
-//	unknown or gone              ErrUnknownCluster ErrUnknownCluster      engaged, then ErrNotConnected
-//	not connected                ErrNotConnected  ErrNotConnected;        ErrNotConnected
-//	                                              with MaxStaleness the
-//	                                              cache, or ErrStale
-//	connected, not watched       API server       ErrNotWatched           API server, and an informer starts
-//	connected, not synced        API server       ErrNotSynced            API server
-//	connected, synced            cache            cache                   cache
-//	... older than MaxStaleness  API server       ErrStale                API server
-//	... before NotOlderThan      API server       ErrStale                API server
-//	... but refused since, or    API server       ErrStale                API server
-//	    degraded for StaleAfter
-//	... behind what another      API server       ErrStale                API server
-//	    watch showed
-//	... behind a write before,   waits, then      waits, then             waits, then
-//	    with ReadYourWrites      API server       ErrStale                API server
-//
-// Reads in mode LiveOnly are answered like reads in mode PreferCache of a kind
-// that is not watched.
-//
-// An informer is not current if its right to list or watch was withdrawn, if
-// its resource is no longer served, or if it has not followed a watch for
-// longer than Options.StaleAfter. ErrStale then wraps the cause. A greater
-// MaxStaleness accepts an interruption of that length, but no refusal. Only a
-// list or watch that the API server accepts ends a refusal. Later failures of
-// another kind, such as 503, a broken connection or the cluster's loss, do not.
-//
-// Where several informers cover a read, the most advanced one answers. If it
-// cannot, or was released, another one answers once it has everything that was
-// shown.
-//
-// After a cluster was replaced or its history rolled back, its informers count
-// as not synced until they have listed again: no answer mixes two histories.
+// cache, and of each Get and List. The cache answers if an informer covers the
+// read, is synced, and has what other options require, such as [MaxStaleness].
+// Reads fail with [ErrNotConnected] while the cluster is not connected, with
+// [ErrUnknownCluster] if it is not known, and with [ErrClosed] afterwards.
+// docs/reading.md has a table of who answers when, and with which error.
 type ReadMode uint8
 
 // Modes of reading.
@@ -62,11 +28,12 @@ const (
 	// PreferCache reads from the cache where an informer covers the read, and
 	// from the API server otherwise.
 	PreferCache ReadMode = iota
-	// CacheOnly reads never send a request.
+	// CacheOnly reads never send a request. They fail with [ErrNotWatched],
+	// [ErrNotSynced] or [ErrStale] where the cache does not answer.
 	CacheOnly
-	// AutoWatch reads are PreferCache reads that also start an informer of the
-	// kind. It stops when no read has used it for Options.IdleTimeout. Beware
-	// of large kinds.
+	// AutoWatch reads are PreferCache reads that make the cluster known, and
+	// start an informer of the kind, which stops when no read has used it for
+	// Options.IdleTimeout. Beware of large kinds.
 	AutoWatch
 	// LiveOnly reads are always answered by the API server.
 	LiveOnly
@@ -122,10 +89,9 @@ func (m ReadMode) String() string {
 }
 
 // MaxStaleness is the longest time since the informer's last sign of life that
-// a read accepts. With it, a read in mode CacheOnly may be answered while the
-// cluster is not connected; [Origin] reports that. A healthy informer without
-// changes has a sign of life once a minute, so a shorter MaxStaleness sends
-// some reads in mode PreferCache to the API server. Zero means any.
+// a read accepts; a healthy informer has one at least once a minute. With it, a
+// read in mode CacheOnly may be answered while the cluster is not connected.
+// Zero means any.
 type MaxStaleness time.Duration
 
 // ApplyToGet implements client.GetOption.
@@ -136,11 +102,10 @@ func (MaxStaleness) ApplyToList(*client.ListOptions) {}
 
 func (d MaxStaleness) applyToRead(o *readOptions) { o.maxAge = time.Duration(d) }
 
-// NotOlderThan is the oldest resourceVersion that may answer the read, for
-// example the one that a write returned. A read does not wait for it: where the
-// informer has not reached it, the read goes to the API server (PreferCache,
-// AutoWatch) or fails with [ErrStale] (CacheOnly). [Watch.WaitForVersion]
-// waits. Empty means any.
+// NotOlderThan is the oldest resourceVersion that may answer the read, such as
+// the one that a write returned. Where the informer has not reached it, the
+// read goes to the API server or, in mode CacheOnly, fails with [ErrStale];
+// [Watch.WaitForVersion] waits. Empty means any.
 type NotOlderThan string
 
 // ApplyToGet implements client.GetOption.
@@ -158,11 +123,10 @@ type Origin struct {
 	Cached bool
 	// Connected reports whether the cluster was connected.
 	Connected bool
-	// Epoch is the history that the answer belongs to; resourceVersions of
-	// different epochs cannot be compared. It is the Epoch of Status, with a
-	// number after a dot if only the resource was rolled back, or if the
-	// cluster is not yet known to have been. A live read with an Origin queries
-	// the server's identity once more after the answer, if it answers that.
+	// Epoch is the history that the answer belongs to, as in [Status], with a
+	// number after a dot if only the resource was rolled back; resourceVersions
+	// of different epochs cannot be compared. To prove it, a live read with an
+	// Origin queries the server's identity once more.
 	Epoch string
 	// ResourceVersion is how far the cache had advanced.
 	ResourceVersion string
@@ -179,13 +143,11 @@ func (*Origin) ApplyToList(*client.ListOptions) {}
 func (o *Origin) applyToRead(to *readOptions) { to.origin = o }
 
 // ForApply is a read option for objects from which an apply configuration is
-// extracted, as by client-go's ExtractConfigMap. Extraction needs
-// managedFields: without them the result is empty, and applying it removes
-// everything its manager owns from the remote object. If the cache leaves
-// managedFields out (Informers.DropManagedFields), or may do so
-// (Informers.Transforms of the resource), the read goes to the API server, and
-// fails with [ErrUnsupported] in mode CacheOnly. Otherwise the option has no
-// effect.
+// extracted. Extraction needs managedFields: without them it is empty, and
+// applying it removes everything that its manager owns from the remote object.
+// Where the cache leaves them out, or may (Informers.DropManagedFields and
+// Transforms), the read goes to the API server, or fails with [ErrUnsupported]
+// in mode CacheOnly.
 const ForApply forApply = true
 
 type forApply bool

@@ -17,21 +17,17 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// SetupWithManager is [New] with the manager's scheme and logger, if the
-// options have none, and with the manager's own cluster as Options.DialPolicy's
-// hub, if it names none. The manager runs the cache, and serves HealthzCheck
-// and ReadyzCheck under the name fleetcache, or fleetcache-Name if Options.Name
-// is set; and, as fleetcache-sharding, the ReadyzCheck of Options.Sharding if it
-// has one, as that of clustercache/sharding has. A manager that already runs
-// accepts no more checks; the cache then runs without them, and logs that. The
-// errors are those of New and of the manager.
+// SetupWithManager is New with the manager's scheme and logger, and with its
+// cluster as Options.DialPolicy's hub, where the options have none. The manager
+// runs the cache, and serves HealthzCheck and ReadyzCheck under the name
+// fleetcache, or fleetcache-Name if Options.Name is set; and, as
+// fleetcache-sharding, the ReadyzCheck of Options.Sharding if it has one. A
+// manager that already runs accepts no more checks, which is logged. The errors
+// are those of New and of the manager.
 //
-// With Options.LeaderOnly, the manager runs the cache only while it leads.
-//
-// Without a GC.InUse, owners are looked up in the manager's own cluster, with
-// one small request to the API server each, as [OwnerExists] does. Owners of
-// kinds that the operator may not read, or that the cluster does not serve, are
-// kept. If owners are not objects of that cluster, set GC.InUse.
+// Without a GC.InUse, owners are looked up in the manager's cluster, as
+// [OwnerExists] does; those of kinds that it does not serve, or that the
+// operator may not read, are kept.
 func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	if mgr == nil {
 		return nil, &OptionError{Field: "mgr", Err: errNilCallback}

@@ -31,10 +31,9 @@ func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 }
 
 // Watch is one user's reference to the informer of a kind in a cluster. Until
-// it is released, the informer runs whenever the cluster is connected. It
-// survives disconnects, credential changes, and a definition that is missing
-// for a while. Typed, unstructured and metadata-only users of a kind share one
-// informer. All methods may be called from many goroutines.
+// it is released, the informer runs whenever the cluster is connected, across
+// disconnects, changed credentials, and a definition that is missing for a
+// while. All methods may be called from many goroutines.
 type Watch struct {
 	c        *cluster
 	want     *watchset.Want
@@ -58,15 +57,13 @@ func (w *Watch) Cluster() client.ObjectKey { return w.c.key }
 func (w *Watch) GVK() schema.GroupVersionKind { return w.want.GVK }
 
 // Release gives up the reference. It is idempotent and does not wait. The last
-// release of a kind stops its informer, after a delay
-// (Options.Informers.Linger) in which taking it again costs nothing. The
-// cluster stays known; see ReleaseCluster.
+// release stops the informer after Options.Informers.Linger. The cluster stays
+// known; see ReleaseCluster.
 func (w *Watch) Release() { w.once.Do(w.release) }
 
-// ReleaseCluster is Release, and then gives up the cluster, unless something
-// else needs it: it disconnects and forgets the cluster if that is not engaged,
-// has no other watch, and is not listed by the resolver while Options.Discover
-// is set.
+// ReleaseCluster is Release, and then disconnects and forgets the cluster
+// unless it is engaged, has another watch, or is listed by the resolver while
+// Options.Discover is set.
 func (w *Watch) ReleaseCluster() {
 	w.once.Do(func() {
 		w.release()
@@ -100,9 +97,8 @@ func (w *Watch) retire() {
 }
 
 // Close is Release, and then waits until no handler of the watch is being
-// called, and, if this was the last reference to the informer, no handler with
-// one of its events, or until ctx ends. A Close called by such a handler does
-// not wait for that handler.
+// called, but for one that calls Close, or until ctx ends. If this was the last
+// reference, it waits for all handlers of the informer's events.
 func (w *Watch) Close(ctx context.Context) error {
 	lease, _, _ := w.c.wants.Look(w.want)
 	w.mu.Lock()
@@ -123,35 +119,25 @@ func (w *Watch) Close(ctx context.Context) error {
 
 // HasSynced reports whether the watch is synced: the cache would answer a read
 // of what it selects now, in mode [CacheOnly] and without options. The cluster
-// is connected, the informer has listed, and nothing says that the cache
-// differs from the server: no refusal since, no loss of the kind, no
-// interruption of Options.StaleAfter, no other history. Otherwise reads go to
-// the API server, or fail with what Status has as LastError.
+// is connected, the informer has listed, and nothing says since that the cache
+// differs from the server. A watch may cease to be synced, and be again.
+// Whether a handler has received every object that was there,
+// [Registration.HasSynced] reports.
 //
-// A watch that has synced may cease to be, and be again: client-go's HasSynced,
-// once true, stays true. Whether a handler has received every object that was
-// there is another question, which [Registration.HasSynced] answers for good.
-//
-// Three things are no part of it. An object that the cache refused
-// (Informers.MaxObjectBytes) is read from the API server, and so are lists that
-// would include it. The same goes for a state that another watch of the kind
-// has shown to be old. And options may require more than the default: a
-// [MaxStaleness], [NotOlderThan], Options.ReadYourWrites.
+// Objects that the cache refused (Informers.MaxObjectBytes), and states that
+// another watch has shown to be old, are read from the API server all the same.
 func (w *Watch) HasSynced() bool { return w.gone() == nil && w.c.unanswered(w.want) == nil }
 
-// WaitForSync waits until the watch is synced, as HasSynced reports: a read
-// right after it is answered from the cache. While the cluster is not
-// connected, or its server does not answer, it waits. It returns early when
-// waiting is known not to help: the server refuses (such as
-// apierrors.IsForbidden), the cluster does not serve the kind
-// (meta.IsNoMatchError) or does not serve it for watching ([ErrNotWatchable]),
-// the objects are over a limit ([ErrBudget]), the watch was released
-// ([ErrReleased]), the cache was closed ([ErrClosed]), or ctx ended. In all but
-// the last three cases the informer keeps trying, and so can the caller.
+// WaitForSync waits until the watch is synced, as HasSynced reports, also while
+// the cluster is not connected. It returns early, with the cause, when waiting
+// is known not to help: the server refuses (apierrors.IsForbidden), does not
+// serve the kind (meta.IsNoMatchError, [ErrNotWatchable]), or the objects are
+// over a limit ([ErrBudget]); the informer keeps trying, and so can the caller.
+// Or the watch was released ([ErrReleased]), or the cache closed ([ErrClosed]).
 //
-// The error is a [*ClusterError], with the cluster and the kind. When ctx ends,
-// it wraps the cause of that, and what was still missing: [ErrNotConnected]
-// with its cause, [ErrNotSynced], [ErrStale], or the last failure.
+// The error is a [*ClusterError]. When ctx ends, it wraps the cause of that,
+// and what was still missing: [ErrNotConnected] with its cause, [ErrNotSynced],
+// [ErrStale], or the last failure.
 func (w *Watch) WaitForSync(ctx context.Context) error { return w.wrap("sync", w.sync(ctx)) }
 
 func (w *Watch) sync(ctx context.Context) error {
@@ -393,12 +379,10 @@ var errNilHandler = errors.New("handler is nil")
 
 // AddEventHandler delivers every object of the watch to a handler, marked as
 // initial, and then its changes, without a gap, until the registration or the
-// watch is released. It returns at once, whatever the state of the cluster:
-// events begin when there are any. While the cluster is disconnected no event
-// is delivered; afterwards, everything that changed meanwhile is. Calls come
-// one at a time. A slow handler delays no other handler; the events of an
-// object are merged meanwhile. The error is [ErrReleased] or [ErrClosed], or
-// that the handler is nil.
+// watch is released. It does not wait. Calls come one at a time; while the
+// handler is busy, or the cluster disconnected, the events of an object are
+// merged. The error is [ErrReleased] or [ErrClosed], or that the handler is
+// nil.
 func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 	if h == nil {
 		return nil, w.wrap("handle events", errNilHandler)
