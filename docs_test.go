@@ -71,7 +71,7 @@ func constants(t *testing.T, path, name string) []string {
 // what the debug page says about them.
 func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 	runbook := read(t, "docs/runbook.md")
-	for _, phase := range constants(t, "clustercache/status.go", "^Phase") {
+	for _, phase := range constants(t, "clustercache/status/phase.go", "^Phase") {
 		require.Contains(t, runbook, "\n### Phase "+phase+"\n")
 	}
 	reasons := slices.Concat(
@@ -84,7 +84,7 @@ func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 		require.Contains(t, runbook, "\n### "+reason+"\n")
 	}
 	sentences := 0
-	ast.Inspect(parse(t, "clustercache/status.go"), func(n ast.Node) bool {
+	ast.Inspect(parse(t, "clustercache/status/phase.go"), func(n ast.Node) bool {
 		if v, ok := n.(*ast.ValueSpec); ok {
 			return v.Names[0].Name == "reasons"
 		}
@@ -100,7 +100,7 @@ func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 		require.Regexp(t, `\n### [A-Za-z]+\n\n`+regexp.QuoteMeta(sentence)+`\n`, runbook)
 		return true
 	})
-	require.Equal(t, len(known), sentences, "clustercache/status.go says something about each")
+	require.Equal(t, len(known), sentences, "clustercache/status/phase.go says something about each")
 }
 
 var (

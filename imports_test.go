@@ -29,7 +29,8 @@ var allowed = map[string][]string{
 		"clustercache/internal/members", "clustercache/internal/packedlist", "clustercache/internal/phase",
 		"clustercache/internal/tenure", "clustercache/internal/twins", "clustercache/internal/watchset",
 		"clustercache/internal/writes",
-		"clustercache/ownership", "clustercache/persist", "clustercache/resolver", "gc", "informerpool",
+		"clustercache/ownership", "clustercache/persist", "clustercache/resolver", "clustercache/status", "gc",
+		"informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/listopts",
 		"internal/misfit",
 		"internal/packed", "internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
@@ -41,16 +42,17 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/clusterapi": { // a module of its own
-		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver", "informerpool",
+		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver",
+		"clustercache/status", "informerpool",
 		"internal/clustername", "internal/listopts", "internal/misfit",
 	},
-	"clustercache/clusterapi/clusterapitest": {"clustercache", "clustercache/clusterapi"},
+	"clustercache/clusterapi/clusterapitest": {"clustercache/clusterapi", "clustercache/status"},
 	"clustercache/conditions": {
-		"clustercache", "clustercache/internal/watchset", "clustercache/resolver",
+		"clustercache", "clustercache/internal/watchset", "clustercache/resolver", "clustercache/status",
 		"internal/clustername", "internal/transport",
 	},
 	"clustercache/clustercachetest": {
-		"clustercache", "clustercache/ownership", "clustercache/resolver", "informerpool",
+		"clustercache", "clustercache/ownership", "clustercache/resolver", "clustercache/status", "informerpool",
 		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",
 	},
 	"clustercache/fleet": {
@@ -82,7 +84,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
-		"clustercache", "clustercache/controller", "clustercache/resolver", "informerpool",
+		"clustercache", "clustercache/controller", "clustercache/resolver", "clustercache/status", "informerpool",
 		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit",
 	},
 	"clustercache/ownership": {"internal/clustername"},
@@ -105,9 +107,13 @@ var allowed = map[string][]string{
 		"clustercache/ownership", "clustercache/sharding/internal/protocol",
 		"internal/callback",
 	},
+	"clustercache/status": {
+		"clustercache/internal/connection", "clustercache/ownership", "informerpool",
+		"internal/clustername", "internal/transport",
+	},
 	"clustercache/watchset": {
 		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset",
-		"informerpool",
+		"clustercache/status", "informerpool",
 		"internal/clustername", "internal/goroutine", "internal/timetable",
 	},
 	"examples/internal/fleet": {
@@ -144,7 +150,7 @@ var allowed = map[string][]string{
 	"internal/directory":              {"clustercache/resolver"},
 	"internal/fleettest": {
 		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/resolver",
-		"informerpool",
+		"clustercache/status", "informerpool",
 		"internal/fakeapi", "internal/memnet", "internal/testenv",
 	},
 	"internal/packed":       {"internal/misfit", "internal/wire"},
@@ -160,7 +166,7 @@ var allowed = map[string][]string{
 	"internal/transport": {
 		"internal/callback", "internal/credentialplugin", "internal/dial", "internal/transport/h2",
 	},
-	"test/conformance": {"clustercache", "clustercache/resolver", "informerpool"},
+	"test/conformance": {"clustercache", "clustercache/resolver", "clustercache/status", "informerpool"},
 }
 
 // TestPackagesDependOneWay compares the imports with the list, both ways: one

@@ -20,6 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 )
@@ -112,7 +113,7 @@ func (c *cluster) reassigned(gained bool) {
 func (c *cluster) filled() bool {
 	switch v := c.conn.View(); {
 	case v.Phase == phase.Connecting, v.Phase == phase.Pending && v.Reason == "",
-		v.Phase == phase.Gone && v.Reason == ReasonReleased:
+		v.Phase == phase.Gone && v.Reason == status.ReasonReleased:
 		return false
 	case !v.Connected:
 		return true
@@ -187,7 +188,7 @@ func (c *cluster) noticeTwins() {
 	if others := c.cc.clusters.twins.Put(c.key, uid); len(others) > 0 {
 		c.cc.log.Info("Two keys lead to the same cluster: each has a connection and caches of its own, "+
 			"and what is done for every cluster is done twice",
-			"cluster", c.name, "same", clusterNames(others), "uid", uid)
+			"cluster", c.name, "same", namesOf(others), "uid", uid)
 	}
 }
 
@@ -296,7 +297,7 @@ func (c *cluster) event(t ClusterEventType) ClusterEvent {
 	return ClusterEvent{
 		Cluster: c.key,
 		Type:    t,
-		Phase:   Phase(v.Phase.String()),
+		Phase:   status.Phase(v.Phase.String()),
 		Reason:  v.Reason,
 		Epoch:   string(v.Epoch),
 		Time:    time.Now(),

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -41,10 +42,10 @@ func (cc *ClusterCache) Listed() []client.ObjectKey {
 
 // Statuses returns a snapshot of every cluster, including gone ones that are
 // still held, sorted by key. It does no I/O.
-func (cc *ClusterCache) Statuses() []Status {
+func (cc *ClusterCache) Statuses() []status.Cluster {
 	clusters := cc.all()
 	slices.SortFunc(clusters, func(a, b *cluster) int { return clustername.Compare(a.key, b.key) })
-	out := make([]Status, len(clusters))
+	out := make([]status.Cluster, len(clusters))
 	for i, c := range clusters {
 		out[i] = c.status()
 	}
@@ -201,7 +202,7 @@ func (cc *ClusterCache) debugPage(ctx context.Context, query debugQuery) *debugP
 	p := &debugPage{
 		Time:       time.Now(),
 		Name:       cc.options.Name,
-		Clusters:   []Status{},
+		Clusters:   []status.Cluster{},
 		Reasons:    map[string]string{},
 		debugQuery: query,
 		sum:        sumUp(all),

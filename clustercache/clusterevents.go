@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // ClusterEventType is the type of a [ClusterEvent].
@@ -50,7 +52,7 @@ type ClusterEvent struct {
 	Cluster client.ObjectKey
 	Type    ClusterEventType
 	// Phase and Reason hold the state after the event.
-	Phase  Phase
+	Phase  status.Phase
 	Reason string
 	// Epoch identifies the history that the cluster serves. It is empty before
 	// the first connection.

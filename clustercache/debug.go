@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/markup"
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // minRefresh and maxRefresh bound the seconds between two loads of a page.
@@ -20,15 +21,15 @@ const minRefresh, maxRefresh = 2, 3600
 
 // debugPage is the content of the page.
 type debugPage struct {
-	Time     time.Time `json:"time"`
-	Name     string    `json:"cache"`
-	Clusters []Status  `json:"clusters"` // the worst first
+	Time     time.Time        `json:"time"`
+	Name     string           `json:"cache"`
+	Clusters []status.Cluster `json:"clusters"` // the worst first
 	// Timeline has the last changes of the requested cluster's phase, the
 	// latest first. Watches are its watches, and Users lists the owners that
 	// declared them.
-	Timeline []debugChange `json:"timeline,omitempty"`
-	Watches  []WatchStatus `json:"watches,omitempty"`
-	Users    []Use         `json:"users,omitempty"`
+	Timeline []debugChange  `json:"timeline,omitempty"`
+	Watches  []status.Watch `json:"watches,omitempty"`
+	Users    []Use          `json:"users,omitempty"`
 	// Reasons explains each reason that a cluster shows.
 	Reasons map[string]string `json:"reasons,omitempty"`
 	// Group is which replica has what, if the clusters are shared; on the page
@@ -41,9 +42,9 @@ type debugPage struct {
 
 	focused string // the requested cluster
 	phases  []debugCount
-	causes  []debugCount // by reason
-	groups  []debugGroup // of Clusters
-	sum     Status       // of all clusters
+	causes  []debugCount   // by reason
+	groups  []debugGroup   // of Clusters
+	sum     status.Cluster // of all clusters
 	count   int
 	shared  bool // by Options.Sharding
 
@@ -66,9 +67,9 @@ type debugQuery struct {
 
 // debugChange is a change of phase.
 type debugChange struct {
-	Time   time.Time `json:"time"`
-	Phase  Phase     `json:"phase"`
-	Reason string    `json:"reason,omitempty"`
+	Time   time.Time    `json:"time"`
+	Phase  status.Phase `json:"phase"`
+	Reason string       `json:"reason,omitempty"`
 }
 
 // debugCount is the number of clusters with one phase or reason.
@@ -80,7 +81,7 @@ type debugCount struct {
 // debugGroup is a table of the page.
 type debugGroup struct {
 	heading  string // the reason, if clusters are grouped
-	clusters []Status
+	clusters []status.Cluster
 }
 
 // debugField is a hidden field of the search form.
@@ -130,7 +131,7 @@ func (q debugQuery) fields(also ...string) []debugField {
 
 // selects reports whether a cluster is on the page, by its status and by who has
 // it.
-func (q debugQuery) selects(s Status, h *ownership.Holding) bool {
+func (q debugQuery) selects(s status.Cluster, h *ownership.Holding) bool {
 	if q.phase != "" && q.phase != string(s.Phase) || q.reason != "" && q.reason != s.Reason {
 		return false
 	}
@@ -138,7 +139,7 @@ func (q debugQuery) selects(s Status, h *ownership.Holding) bool {
 		clusterName(s.Cluster),
 		string(s.Phase),
 		s.Reason,
-		errorText(s.LastError),
+		text(s.LastError),
 		s.Endpoint,
 		s.ServerVersion,
 		holdingText(h),
@@ -158,20 +159,20 @@ func (q debugQuery) matches(texts ...string) bool {
 
 // arrange counts the phases and reasons of all clusters, and forms the tables
 // of those that are selected.
-func (p *debugPage) arrange(all []Status) {
+func (p *debugPage) arrange(all []status.Cluster) {
 	p.arrangeOwners(all)
 	phases, causes := map[string]int{}, map[string]int{}
 	for _, s := range all {
 		phases[string(s.Phase)]++
 		causes[s.Reason]++
 		if s.Reason != "" {
-			p.Reasons[s.Reason] = reasons[s.Reason]
+			p.Reasons[s.Reason] = status.Explain(s.Reason)
 		}
 		if p.selects(s, p.holding(s)) {
 			p.Clusters = append(p.Clusters, s)
 		}
 	}
-	for _, phase := range phasesInOrder {
+	for _, phase := range status.Phases() {
 		if n := phases[string(phase)]; n > 0 {
 			p.phases = append(p.phases, debugCount{name: string(phase), count: n})
 		}
@@ -180,7 +181,7 @@ func (p *debugPage) arrange(all []Status) {
 		p.causes = append(p.causes, debugCount{name: reason, count: causes[reason]})
 	}
 	slices.SortStableFunc(p.causes, func(a, b debugCount) int { return b.count - a.count })
-	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return p.trouble(b) - p.trouble(a) })
+	slices.SortStableFunc(p.Clusters, func(a, b status.Cluster) int { return p.trouble(b) - p.trouble(a) })
 
 	switch {
 	case len(p.Clusters) == 0:
@@ -213,7 +214,7 @@ func (p *debugPage) groupByReason() {
 // focus narrows the page to one cluster, given its name as in the page's links
 // or as plain text. It returns false if there is no such cluster.
 func (p *debugPage) focus(cc *ClusterCache, name string) bool {
-	i := slices.IndexFunc(p.Clusters, func(s Status) bool { return clusterName(s.Cluster) == name })
+	i := slices.IndexFunc(p.Clusters, func(s status.Cluster) bool { return clusterName(s.Cluster) == name })
 	if i < 0 {
 		i = p.spelled(name)
 	}
@@ -255,12 +256,12 @@ func (p *debugPage) spelled(text string) int {
 }
 
 // trouble ranks a cluster for the order of the page: larger is worse.
-func (p *debugPage) trouble(s Status) int {
+func (p *debugPage) trouble(s status.Cluster) int {
 	h := p.holding(s)
 	switch {
 	case !s.Connected:
 		return 3
-	case s.Phase != PhaseReady, h != nil && h.Owner == "":
+	case s.Phase != status.PhaseReady, h != nil && h.Owner == "":
 		return 2
 	case s.Stale || s.LastError != nil || s.Unmapped > 0 || s.Synced < s.Informers:
 		return 1
@@ -277,7 +278,7 @@ func timeline(c *cluster) []debugChange {
 	}
 	var out []debugChange
 	for _, t := range slices.Backward(c.conn.View().Timeline) {
-		out = append(out, debugChange{Time: t.Time, Phase: Phase(t.Phase.String()), Reason: t.Reason})
+		out = append(out, debugChange{Time: t.Time, Phase: status.Phase(t.Phase.String()), Reason: t.Reason})
 	}
 	return out
 }

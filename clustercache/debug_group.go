@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/markup"
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // noOwner is what the page says of a cluster that no replica owns, and finds it
@@ -29,7 +30,7 @@ type debugElsewhere struct {
 
 // findOwners asks which replica has what, if the clusters are shared, and
 // Options.Sharding knows.
-func (p *debugPage) findOwners(ctx context.Context, cc *ClusterCache, all []Status) {
+func (p *debugPage) findOwners(ctx context.Context, cc *ClusterCache, all []status.Cluster) {
 	share, ok := cc.options.Sharding.(interface {
 		Owners(ctx context.Context) *ownership.Group
 	})
@@ -58,7 +59,7 @@ func (p *debugPage) slot(n int) *ownership.Holding {
 }
 
 // holding returns who has a cluster, or nil if that is not known.
-func (p *debugPage) holding(s Status) *ownership.Holding {
+func (p *debugPage) holding(s status.Cluster) *ownership.Holding {
 	if s.Ownership == nil {
 		return nil
 	}
@@ -67,7 +68,7 @@ func (p *debugPage) holding(s Status) *ownership.Holding {
 
 // arrangeOwners counts the clusters of each replica, and those without an owner,
 // and selects those that this replica has nothing to do with.
-func (p *debugPage) arrangeOwners(all []Status) {
+func (p *debugPage) arrangeOwners(all []status.Cluster) {
 	p.owned, p.standby = map[string]int{}, map[string]int{}
 	count := func(h *ownership.Holding) {
 		if h == nil {
@@ -150,7 +151,7 @@ func (h *debugHTML) replicaRow(r ownership.Replica) {
 		h.Leaf(markup.A.Link(markup.Query(url.Values{"q": {r.Identity}})), r.Identity)
 	})
 	if r.State == "" {
-		h.Leaf(markup.TD.Class("state", string(PhaseReady)), "active")
+		h.Leaf(markup.TD.Class("state", string(status.PhaseReady)), "active")
 	} else {
 		h.Leaf(markup.TD.Class("state", "impaired"), r.State)
 	}
@@ -204,7 +205,7 @@ func (h *debugHTML) whyNotOwned(x *ownership.Holding) {
 }
 
 // ownerFacts writes who has a cluster, on the page of that.
-func (h *debugHTML) ownerFacts(s Status) {
+func (h *debugHTML) ownerFacts(s status.Cluster) {
 	x := h.holding(s)
 	if x == nil {
 		return

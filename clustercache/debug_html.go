@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/markup"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // runbookURL has a section for each phase and for the reason of each failure.
@@ -219,7 +220,7 @@ func (h *debugHTML) clusterTable(g debugGroup) {
 	})
 }
 
-func (h *debugHTML) clusterRow(s Status) {
+func (h *debugHTML) clusterRow(s status.Cluster) {
 	name := clusterName(s.Cluster)
 	query := url.Values{"cluster": {name}}
 	if h.refresh > 0 {
@@ -247,15 +248,15 @@ func (h *debugHTML) clusterRow(s Status) {
 
 // phaseClass returns the class that colors a cluster's phase. A Ready cluster
 // with a reason, such as a watch that is forbidden, is not one that is well.
-func phaseClass(s Status) string {
-	if s.Phase == PhaseReady && s.Reason != "" {
+func phaseClass(s status.Cluster) string {
+	if s.Phase == status.PhaseReady && s.Reason != "" {
 		return "impaired"
 	}
 	return string(s.Phase)
 }
 
 // why writes what is wrong with a cluster.
-func (h *debugHTML) why(s Status) {
+func (h *debugHTML) why(s status.Cluster) {
 	h.whyNotOwned(h.holding(s))
 	if s.Stale {
 		h.Leaf(debugTags.stale, "stale")
@@ -270,7 +271,7 @@ func (h *debugHTML) why(s Status) {
 		}
 		h.Text(" ")
 	}
-	h.Text(errorText(s.LastError))
+	h.Text(text(s.LastError))
 	if s.Failures > 0 {
 		h.Text(" ")
 		h.Leaf(debugTags.aside, "· ", attemptsText(s))
@@ -282,7 +283,7 @@ func (h *debugHTML) why(s Status) {
 }
 
 // cluster writes the body of the page of one cluster.
-func (h *debugHTML) cluster(s Status) {
+func (h *debugHTML) cluster(s status.Cluster) {
 	h.Element(markup.P, func() { h.Leaf(markup.A.Link(h.link("cluster", "")), "All clusters") })
 	h.Element(markup.H1, func() {
 		h.Text(h.focused, " ")
@@ -312,7 +313,7 @@ func (h *debugHTML) cluster(s Status) {
 }
 
 // failure writes why a cluster is not as it should be.
-func (h *debugHTML) failure(s Status) {
+func (h *debugHTML) failure(s status.Cluster) {
 	h.Element(markup.P, func() {
 		h.Leaf(markup.B, s.Reason)
 		if explanation := h.Reasons[s.Reason]; explanation != "" {
@@ -323,13 +324,13 @@ func (h *debugHTML) failure(s Status) {
 			h.Leaf(debugTags.outward.Link(section), "What to do")
 		}
 	})
-	h.Leaf(markup.P, errorText(s.LastError))
+	h.Leaf(markup.P, text(s.LastError))
 	if s.Connected {
 		h.Leaf(debugTags.dim, "It is connected all the same: what worked before goes on.")
 	}
 }
 
-func (h *debugHTML) connectionFacts(s Status) {
+func (h *debugHTML) connectionFacts(s status.Cluster) {
 	if o := s.Ownership; o != nil {
 		text := ownershipText(o) + ", token " + strconv.FormatInt(o.Token, 10)
 		if !o.Since.IsZero() {
@@ -345,12 +346,12 @@ func (h *debugHTML) connectionFacts(s Status) {
 	h.fact("Server", cmp.Or(s.ServerVersion, absent))
 	h.fact("Cluster UID", cmp.Or(s.UID, absent))
 	if len(s.SameAs) > 0 {
-		h.fact("Same as", strings.Join(clusterNames(s.SameAs), " "), ": these keys lead to one cluster")
+		h.fact("Same as", strings.Join(namesOf(s.SameAs), " "), ": these keys lead to one cluster")
 	}
 	h.fact("Epoch", cmp.Or(s.Epoch, absent), ", ", countText(s.HistoryResets, "change"), " of history")
 }
 
-func (h *debugHTML) accessFacts(s Status) {
+func (h *debugHTML) accessFacts(s status.Cluster) {
 	if len(s.Labels) > 0 {
 		var labels []string
 		for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
@@ -362,7 +363,7 @@ func (h *debugHTML) accessFacts(s Status) {
 	h.fact("Credentials", credentialsText(s))
 }
 
-func (h *debugHTML) cacheFacts(s Status) {
+func (h *debugHTML) cacheFacts(s status.Cluster) {
 	h.fact("Cached", countText(s.Objects, "object"), ", ", sizeText(s.Bytes), ", last changed ", sinceText(s.LastEvent))
 	h.Leaf(markup.DT, "Informers")
 	h.Element(markup.DD, func() {
@@ -420,14 +421,14 @@ func (h *debugHTML) watchTable(connected bool) {
 	})
 }
 
-func (h *debugHTML) watchRow(connected bool, w WatchStatus) {
+func (h *debugHTML) watchRow(connected bool, w status.Watch) {
 	h.Leaf(debugTags.keyTD, kindName(w.GVK))
 	h.Leaf(markup.TD, selectionText(w))
 	h.numbers(strconv.Itoa(w.References))
 	if !w.Mapped {
 		h.Element(markup.TD.Fixed("colspan", "11").Class("text"), func() {
 			h.Leaf(debugTags.pending, unmappedText(connected, w.LastError))
-			h.Text(" ", errorText(w.LastError))
+			h.Text(" ", text(w.LastError))
 		})
 		return
 	}
@@ -455,7 +456,7 @@ func (h *debugHTML) watchRow(connected bool, w WatchStatus) {
 		strconv.FormatInt(i.Watches, 10),
 		strconv.FormatInt(i.Resumes, 10),
 	)
-	h.Leaf(debugTags.textTD, errorText(w.LastError))
+	h.Leaf(debugTags.textTD, text(w.LastError))
 }
 
 // ownerTable writes which owners declared which watches.
@@ -497,6 +498,6 @@ func (c debugCount) String() string { return c.name + " " + strconv.Itoa(c.count
 
 // runbookOf returns the section of a reason, and whether it has one.
 func runbookOf(reason string) (markup.Address, bool) {
-	_, known := reasons[reason]
+	known := status.Explain(reason) != ""
 	return markup.Section(runbookURL, strings.ToLower(reason)), known
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -57,9 +58,9 @@ func hostilePage(view, text string) *debugPage {
 	now, err := time.Now(), errors.New(text)
 	key := client.ObjectKey{Name: "one"} // names of clusters have an escape of their own
 	gvk := schema.GroupVersionKind{Kind: text, Version: "v1"}
-	status := Status{
+	one := status.Cluster{
 		Cluster:       key,
-		Phase:         Phase(text),
+		Phase:         status.Phase(text),
 		Since:         now,
 		Reason:        text,
 		LastError:     err,
@@ -74,9 +75,9 @@ func hostilePage(view, text string) *debugPage {
 		Stale:         true,
 		Ownership:     &ownership.State{Owned: true, Since: now},
 	}
-	other := Status{
+	other := status.Cluster{
 		Cluster:   key,
-		Phase:     Phase(text),
+		Phase:     status.Phase(text),
 		Reason:    text,
 		LastError: err,
 		Connected: true,
@@ -108,17 +109,17 @@ func hostilePage(view, text string) *debugPage {
 		},
 	}
 	p.Elsewhere = []debugElsewhere{{key, &p.group.Slots[0]}, {key, &p.group.Slots[1]}}
-	p.arrange([]Status{status, other})
+	p.arrange([]status.Cluster{one, other})
 	if view == "one cluster" {
 		p.focused = text
-		p.Timeline = []debugChange{{Time: now, Phase: Phase(text), Reason: text}}
-		watch := WatchStatus{
+		p.Timeline = []debugChange{{Time: now, Phase: status.Phase(text), Reason: text}}
+		watch := status.Watch{
 			GVK:           gvk,
 			LabelSelector: text,
 			LastError:     err,
 			Informer:      informerpool.Status{State: informerpool.State(text), ResourceVersion: text},
 		}
-		p.Watches = []WatchStatus{watch, watch}
+		p.Watches = []status.Watch{watch, watch}
 		p.Watches[0].Mapped = true
 		p.Users = []Use{{Key: WatchKey{GVK: gvk, Namespace: text}, Owners: []Owner{
 			{GVK: gvk, ObjectKey: client.ObjectKey{Namespace: text, Name: text}},

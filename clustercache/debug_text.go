@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // selectionText describes which objects of a kind are watched.
-func selectionText(s WatchStatus) string {
+func selectionText(s status.Watch) string {
 	parts := slices.DeleteFunc([]string{s.Namespace, s.LabelSelector, s.FieldSelector},
 		func(part string) bool { return part == "" })
 	if len(parts) == 0 {
@@ -40,13 +41,13 @@ func unmappedText(connected bool, err error) string {
 }
 
 // attemptsText returns how many attempts failed, and when the next is due.
-func attemptsText(s Status) string {
+func attemptsText(s status.Cluster) string {
 	text := "none failed"
 	if s.Failures > 0 {
 		text = countText(s.Failures, "attempt") + " failed"
 	}
 	switch wait := time.Until(s.NextAttempt); {
-	case s.NextAttempt.IsZero() && s.Failures > 0 && s.Phase != PhaseGone:
+	case s.NextAttempt.IsZero() && s.Failures > 0 && s.Phase != status.PhaseGone:
 		return text + ", one is under way"
 	case s.NextAttempt.IsZero():
 		return text
@@ -57,7 +58,7 @@ func attemptsText(s Status) string {
 
 // credentialsText returns how long a cluster's credentials have been in use,
 // and when they end.
-func credentialsText(s Status) string {
+func credentialsText(s status.Cluster) string {
 	if s.AccessSince.IsZero() {
 		return "none in use"
 	}
@@ -98,7 +99,7 @@ func ownershipOf(s *ownership.State) string {
 
 // connectedText returns whether a cluster is connected, and since when it is
 // not.
-func connectedText(s Status) string {
+func connectedText(s status.Cluster) string {
 	switch {
 	case s.Connected:
 		return "yes"

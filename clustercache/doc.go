@@ -53,8 +53,8 @@
 //   - An [ObjectSelection] selects objects whose events a [Subscription], or a
 //     source of package controller, delivers. Events are merged: a handler gets
 //     the latest state of each object, not every one.
-//   - The [Phase] of a cluster, in its [Status], and the reason of an error
-//     ([ReasonOf]) say what is wrong.
+//   - The phase of a cluster, in its [status.Cluster], and the reason of an
+//     error ([ReasonOf]) say what is wrong.
 //
 // # Guarantees
 //

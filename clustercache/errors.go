@@ -112,7 +112,7 @@ var ownReasons = []struct {
 // condition or a label of a metric; the empty string for nil. docs/runbook.md
 // has a section for most. The words are
 //   - of a cluster that is not connected: Connecting, then the reasons of
-//     [Status]; NotConnected if none is known; UnknownCluster, NotStarted;
+//     [status.Cluster]; NotConnected if none is known; UnknownCluster, NotStarted;
 //   - of a watch: NotServed, NotWatchable, NotWatched, NotSynced, Stale,
 //     OverBudget;
 //   - of a request: the reasons of API statuses, such as Forbidden, NotFound

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // TestHazardReadyClusterWhoseWatchIsRefused: in a fleet of 300 Ready clusters,
@@ -69,7 +70,7 @@ func TestHazardReadyClusterWhoseWatchIsRefused(t *testing.T) {
 
 		for _, s := range cc.Statuses() {
 			name := s.Cluster.String()
-			require.Equal(t, clustercache.PhaseReady, s.Phase, name)
+			require.Equal(t, status.PhaseReady, s.Phase, name)
 			require.Equal(t, wrong[name], s.Reason, name)
 			if wrong[name] == "" {
 				require.NoError(t, s.LastError, name)

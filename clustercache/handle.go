@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // Cluster is a handle for the cluster of a key, known or not: a small value
@@ -82,10 +83,10 @@ func (h Cluster) WaitConnected(ctx context.Context) error {
 }
 
 // Status returns a snapshot of the cluster. The error is [ErrUnknownCluster].
-func (h Cluster) Status() (Status, error) {
+func (h Cluster) Status() (status.Cluster, error) {
 	c := h.cc.find(h.key)
 	if c == nil {
-		return Status{}, &ClusterError{Cluster: h.key, Op: "status", Err: ErrUnknownCluster}
+		return status.Cluster{}, &ClusterError{Cluster: h.key, Op: "status", Err: ErrUnknownCluster}
 	}
 	return c.status(), nil
 }
@@ -196,14 +197,14 @@ func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) 
 
 // WatchStatuses returns a snapshot of every watch of the cluster, sorted by
 // kind and selection. The error is [ErrUnknownCluster].
-func (h Cluster) WatchStatuses() ([]WatchStatus, error) {
+func (h Cluster) WatchStatuses() ([]status.Watch, error) {
 	c := h.cc.find(h.key)
 	if c == nil {
 		return nil, &ClusterError{Cluster: h.key, Op: "watch status", Err: ErrUnknownCluster}
 	}
 	wants := c.wants.All()
 	slices.SortFunc(wants, func(a, b *watchset.Want) int { return a.Compare(b.Selection) })
-	out := make([]WatchStatus, len(wants))
+	out := make([]status.Watch, len(wants))
 	for i, w := range wants {
 		out[i] = c.watchStatus(w)
 	}

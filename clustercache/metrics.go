@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
@@ -232,7 +233,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}()
 	out := sink{ch: ch}
 	statuses := m.cc.Statuses()
-	phases := map[Phase]int{}
+	phases := map[status.Phase]int{}
 	unsynced, unmapped, twins := 0, 0, 0
 	for _, s := range statuses {
 		phases[s.Phase]++
@@ -258,7 +259,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		sum.Stalls, sum.Rejected = totals.Stalls, totals.Rejected // including clusters that are gone
 		out.cluster("", sum)
 	}
-	for _, phase := range phasesInOrder {
+	for _, phase := range status.Phases() {
 		out.gauge(descClusters, float64(phases[phase]), string(phase))
 	}
 	out.gauge(descUnsynced, float64(unsynced))
@@ -285,7 +286,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // shared sends what is shared with other replicas: of the clusters that the
 // resolver lists, or of those that are known without Options.Discover.
-func (m *metrics) shared(out sink, known []Status) {
+func (m *metrics) shared(out sink, known []status.Cluster) {
 	tenure := m.cc.tenure
 	if tenure == nil {
 		return
@@ -316,8 +317,8 @@ func (m *metrics) shared(out sink, known []Status) {
 
 // sumUp returns one status of all clusters: sums, and the worst of the values
 // that cannot be summed.
-func sumUp(statuses []Status) Status {
-	var sum Status
+func sumUp(statuses []status.Cluster) status.Cluster {
+	var sum status.Cluster
 	for _, s := range statuses {
 		sum.Informers += s.Informers
 		sum.References += s.References
@@ -364,7 +365,7 @@ func (out sink) send(d *prometheus.Desc, t prometheus.ValueType, v float64, labe
 }
 
 // cluster sends the series of a cluster that also exist once for all clusters.
-func (out sink) cluster(name string, s Status) {
+func (out sink) cluster(name string, s status.Cluster) {
 	out.gauge(descInformer, float64(s.Informers), name)
 	out.gauge(descRefs, float64(s.References), name)
 	out.gauge(descObjects, float64(s.Objects), name)

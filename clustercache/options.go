@@ -160,7 +160,7 @@ type Options struct {
 	NetHTTP bool
 	// DialPolicy decides, after DNS, which addresses from untrusted sources,
 	// such as Secrets, may be dialed. A cluster behind another address is
-	// [PhaseRefused]. The zero value refuses what docs/reaching.md lists; set
+	// [status.PhaseRefused]. The zero value refuses what docs/reaching.md lists; set
 	// its Hub to the Host of the hub's rest.Config, as [SetupWithManager] does.
 	// Access from the operator's own code is trusted, and not checked.
 	DialPolicy resolver.DialPolicy

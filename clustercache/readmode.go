@@ -123,7 +123,7 @@ type Origin struct {
 	Cached bool
 	// Connected reports whether the cluster was connected.
 	Connected bool
-	// Epoch is the history that the answer belongs to, as in [Status], with a
+	// Epoch is the history that the answer belongs to, as in [status.Cluster], with a
 	// number after a dot if only the resource was rolled back; resourceVersions
 	// of different epochs cannot be compared. To prove it, a live read with an
 	// Origin queries the server's identity once more.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -258,7 +259,7 @@ func TestTriggerCompletesAStateOfWhichOnlyThePhaseIsWaiting(t *testing.T) {
 		require.Equal(t, []string{"(Connected)"}, log.take())
 		s.Pause()
 		api.Die()
-		for began := time.Now(); fleettest.Status(t, cc).Phase != clustercache.PhaseDegraded; {
+		for began := time.Now(); fleettest.Status(t, cc).Phase != status.PhaseDegraded; {
 			require.Less(t, time.Since(began), time.Minute)
 			time.Sleep(50 * time.Millisecond) // a dead server is Degraded for less than a second
 		}

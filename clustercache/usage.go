@@ -162,3 +162,11 @@ func text(err error) string {
 	}
 	return err.Error()
 }
+
+// namesOf returns the names of clusters.
+func namesOf(keys []client.ObjectKey) (names []string) {
+	for _, key := range keys {
+		names = append(names, clusterName(key))
+	}
+	return names
+}

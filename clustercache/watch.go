@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -280,7 +280,7 @@ func (w *Watch) wrap(op string, err error) error {
 }
 
 // Status returns a snapshot of the watch.
-func (w *Watch) Status() WatchStatus { return w.c.watchStatus(w.want) }
+func (w *Watch) Status() status.Watch { return w.c.watchStatus(w.want) }
 
 // translate turns the pool's sentinel errors into those of this package, and
 // returns others unchanged.
@@ -297,54 +297,9 @@ func translate(err error) error {
 	return err
 }
 
-// WatchStatus is a snapshot of one watch.
-type WatchStatus struct {
-	Cluster client.ObjectKey        `json:"-"` // in JSON: namespace/name
-	GVK     schema.GroupVersionKind `json:"-"` // in JSON: apiVersion and kind
-	// Namespace, LabelSelector and FieldSelector narrow what is watched of the
-	// kind; if they are empty, all of it is.
-	Namespace     string `json:"namespace,omitempty"`
-	LabelSelector string `json:"labelSelector,omitempty"`
-	FieldSelector string `json:"fieldSelector,omitempty"`
-	// Mapped reports whether the cluster has a known resource for the kind.
-	// Without it Informer is empty.
-	Mapped bool `json:"mapped"`
-	// LastError is what keeps the watch from being up to date, if anything
-	// does: why Mapped is false, if mapping was tried, the error that
-	// interrupted the informer, or why the cluster is not connected. It is nil
-	// while the first list is under way. As text in JSON.
-	LastError error `json:"-"`
-	// References counts the references to the same watch.
-	References int `json:"references"`
-	// Informer is the status of the informer, which may also serve wider
-	// watches. Its Synced has the meaning of [Watch.HasSynced] here, and not
-	// that of a lease of the pool: Informer.Objects may be many without it.
-	Informer informerpool.Status `json:"informer,omitzero"`
-}
-
-// MarshalJSON implements json.Marshaler: the cluster, the kind and the error
-// are text.
-func (s WatchStatus) MarshalJSON() ([]byte, error) {
-	type plain WatchStatus
-	return json.Marshal(struct {
-		Cluster    string `json:"cluster"`
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		plain
-
-		LastError string `json:"lastError,omitempty"`
-	}{
-		Cluster:    clusterName(s.Cluster),
-		APIVersion: s.GVK.GroupVersion().String(),
-		Kind:       s.GVK.Kind,
-		plain:      plain(s),
-		LastError:  errorText(s.LastError),
-	})
-}
-
-func (c *cluster) watchStatus(w *watchset.Want) WatchStatus {
+func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
 	lease, _, err := c.wants.Look(w)
-	s := WatchStatus{
+	s := status.Watch{
 		Cluster:       c.key,
 		GVK:           w.GVK,
 		Namespace:     w.Namespace,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -229,20 +230,20 @@ func (c *ClusterCache) GetRESTConfig(_ context.Context, key client.ObjectKey) (*
 // Options.FailureInterval count as one failure, and failed probes of a cluster
 // that answered before count once in a ProbeInterval.
 func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.ObjectKey) capi.HealthCheckingState {
-	status, err := c.cc.Cluster(key).Status()
-	if err != nil || status.Phase == clustercache.PhaseGone {
+	s, err := c.cc.Cluster(key).Status()
+	if err != nil || s.Phase == status.PhaseGone {
 		return capi.HealthCheckingState{}
 	}
 	state := capi.HealthCheckingState{
-		LastProbeTime:        status.LastProbe,
-		LastProbeSuccessTime: status.LastProbeSuccess,
-		ConsecutiveFailures:  c.failures(status),
+		LastProbeTime:        s.LastProbe,
+		LastProbeSuccessTime: s.LastProbeSuccess,
+		ConsecutiveFailures:  c.failures(s),
 	}
 	switch {
 	case state.LastProbeTime.Before(state.LastProbeSuccessTime): // a sign of life replaced a probe
 		state.LastProbeTime = state.LastProbeSuccessTime
-	case state.ConsecutiveFailures > 0 && !status.Connected && state.LastProbeTime.Before(status.FailingSince):
-		state.LastProbeTime = status.FailingSince // there is no access yet, so that nothing was sent
+	case state.ConsecutiveFailures > 0 && !s.Connected && state.LastProbeTime.Before(s.FailingSince):
+		state.LastProbeTime = s.FailingSince // there is no access yet, so that nothing was sent
 	}
 
 	return state
@@ -252,12 +253,12 @@ func (c *ClusterCache) GetHealthCheckingState(_ context.Context, key client.Obje
 const failureInterval = 30 * time.Second
 
 // failures returns the failures that Cluster API would have counted by now.
-func (c *ClusterCache) failures(status clustercache.Status) int {
+func (c *ClusterCache) failures(s status.Cluster) int {
 	interval := c.interval
-	if !status.LastProbeSuccess.IsZero() {
+	if !s.LastProbeSuccess.IsZero() {
 		interval = c.cc.Options().ProbeInterval
 	}
-	return min(status.Failures, 1+int(time.Since(status.FailingSince)/interval))
+	return min(s.Failures, 1+int(time.Since(s.FailingSince)/interval))
 }
 
 var errNoName = errors.New("watcher.Name() cannot be empty")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // GetClusterSource implements Cluster API's ClusterCache. The mapping function
@@ -72,7 +73,7 @@ func (s *clusterSource) String() string { return "fleetcache cluster source of "
 // failing has the clusters of which it got that.
 func (s *clusterSource) selects(e clustercache.ClusterEvent, failing map[client.ObjectKey]struct{}) bool {
 	switch {
-	case e.Type == clustercache.Removed, e.Phase == clustercache.PhaseGone:
+	case e.Type == clustercache.Removed, e.Phase == status.PhaseGone:
 		delete(failing, e.Cluster)
 	case e.Type == clustercache.PhaseChanged && len(s.silentFor) > 0:
 		status, err := s.c.cc.Cluster(e.Cluster).Status()

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // watches are the names of the watches of one cluster.
@@ -76,7 +76,7 @@ func (c *ClusterCache) begin(key client.ObjectKey, remote cluster.Cluster, name 
 func (c *ClusterCache) forget(key client.ObjectKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if status, err := c.cc.Cluster(key).Status(); err == nil && status.Phase != clustercache.PhaseGone {
+	if s, err := c.cc.Cluster(key).Status(); err == nil && s.Phase != status.PhaseGone {
 		return
 	}
 

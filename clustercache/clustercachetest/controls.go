@@ -6,7 +6,7 @@ package clustercachetest
 import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
@@ -41,8 +41,8 @@ func (c *Cluster) reissue() {
 
 	content := false
 	if cc != nil {
-		status, err := cc.Cluster(c.key).Status()
-		content = err == nil && status.Phase == clustercache.PhaseReady
+		s, err := cc.Cluster(c.key).Status()
+		content = err == nil && s.Phase == status.PhaseReady
 	}
 	if !content {
 		c.mu.Lock()

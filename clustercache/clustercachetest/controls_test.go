@@ -25,6 +25,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // one returns a fleet of one cluster whose ConfigMaps are watched.
@@ -39,7 +40,7 @@ func one(t *testing.T, objs ...client.Object) (*clustercachetest.Fleet, *cluster
 	return fleet, east, cc
 }
 
-func status(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster) clustercache.Status {
+func statusOf(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster) status.Cluster {
 	t.Helper()
 	s, err := cc.Cluster(c.Key()).Status()
 	require.NoError(t, err)
@@ -58,9 +59,9 @@ func TestHungNetworkIsNoticedWithDefaultOptions(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
 		hung := time.Now()
 		east.Hang()
-		east.WaitPhase(clustercache.PhaseDisconnected)
+		east.WaitPhase(status.PhaseDisconnected)
 		require.Less(t, time.Since(hung), 46*time.Second)
-		require.Equal(t, "Timeout", status(t, cc, east).Reason)
+		require.Equal(t, "Timeout", statusOf(t, cc, east).Reason)
 		east.Store(configMap("a", "2"))
 		east.Connect()
 		fleet.WaitSynced()
@@ -73,13 +74,13 @@ func TestEachFailureHasItsReasonAndHeals(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		reason string
-		phase  clustercache.Phase
+		phase  status.Phase
 	}{
-		"401": {clustercachetest.Status(http.StatusUnauthorized), "Unauthorized", clustercache.PhaseDisconnected},
-		"500": {clustercachetest.Status(http.StatusInternalServerError), "Server", clustercache.PhaseDisconnected},
-		"503": {clustercachetest.Status(http.StatusServiceUnavailable), "Server", clustercache.PhaseDisconnected},
-		"429": {clustercachetest.Status(http.StatusTooManyRequests), "Throttled", clustercache.PhaseReady},
-		"cut": {errors.New("cable"), "Unreachable", clustercache.PhaseDisconnected},
+		"401": {clustercachetest.Status(http.StatusUnauthorized), "Unauthorized", status.PhaseDisconnected},
+		"500": {clustercachetest.Status(http.StatusInternalServerError), "Server", status.PhaseDisconnected},
+		"503": {clustercachetest.Status(http.StatusServiceUnavailable), "Server", status.PhaseDisconnected},
+		"429": {clustercachetest.Status(http.StatusTooManyRequests), "Throttled", status.PhaseReady},
+		"cut": {errors.New("cable"), "Unreachable", status.PhaseDisconnected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,16 +89,16 @@ func TestEachFailureHasItsReasonAndHeals(t *testing.T) {
 				// A server that answers 429 is alive: its cluster stays Ready,
 				// with a reason.
 				require.Eventually(t, func() bool {
-					return status(t, cc, east).Reason != "" && status(t, cc, east).Phase == c.phase
+					return statusOf(t, cc, east).Reason != "" && statusOf(t, cc, east).Phase == c.phase
 				}, 2*time.Minute, 10*time.Millisecond)
-				require.Equal(t, c.reason, status(t, cc, east).Reason)
-				require.Error(t, status(t, cc, east).LastError)
+				require.Equal(t, c.reason, statusOf(t, cc, east).Reason)
+				require.Error(t, statusOf(t, cc, east).LastError)
 				fleet.WaitSynced()
 				heal()
 				fleet.WaitSynced()
-				require.Eventually(t, func() bool { return status(t, cc, east).Reason == "" }, 2*time.Minute,
+				require.Eventually(t, func() bool { return statusOf(t, cc, east).Reason == "" }, 2*time.Minute,
 					10*time.Millisecond)
-				require.Equal(t, clustercache.PhaseReady, status(t, cc, east).Phase)
+				require.Equal(t, status.PhaseReady, statusOf(t, cc, east).Phase)
 				require.Equal(t, 1, lists(east))
 			})
 		})
@@ -150,10 +151,10 @@ func TestRotateAndRevoke(t *testing.T) {
 		east.Rotate()
 		fleet.WaitSynced()
 		require.NotEqual(t, old, east.Config().BearerToken)
-		require.Equal(t, 1, status(t, cc, east).Connects)
+		require.Equal(t, 1, statusOf(t, cc, east).Connects)
 		east.Revoke()
 		fleet.WaitSynced()
-		require.Equal(t, "Unauthorized", status(t, cc, east).Reason)
+		require.Equal(t, "Unauthorized", statusOf(t, cc, east).Reason)
 		east.Rotate()
 		fleet.WaitSynced()
 		require.Equal(t, 1, lists(east))
@@ -164,14 +165,14 @@ func TestRotateAndRevoke(t *testing.T) {
 func TestNewEpochAndRollback(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
-		before := status(t, cc, east)
+		before := statusOf(t, cc, east)
 		east.NewEpoch(configMap("b", "2"))
 		fleet.WaitSynced()
 		require.Equal(t, "2", cached(t, cc, east, "b"))
 		err := cc.Cluster(east.Key()).Reader().Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")),
 			configMap("a", ""), clustercache.CacheOnly)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
-		require.NotEqual(t, before.UID, status(t, cc, east).UID)
+		require.NotEqual(t, before.UID, statusOf(t, cc, east).UID)
 
 		snapshot := east.Snapshot()
 		east.Store(configMap("b", "3"), configMap("c", "1"))
@@ -197,7 +198,7 @@ func TestCompactedHistoryIsListedAgainWithoutNews(t *testing.T) {
 		fleet.WaitSynced()
 		require.Equal(t, "2", cached(t, cc, east, "b"))
 		require.Equal(t, 2, lists(east))
-		require.Zero(t, status(t, cc, east).HistoryResets)
+		require.Zero(t, statusOf(t, cc, east).HistoryResets)
 	})
 }
 
@@ -261,7 +262,7 @@ func TestKindsOfTheSchemeOfTheOptionsAndServedLater(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(w.Release)
 		}
-		east.WaitPhase(clustercache.PhaseReady)
+		east.WaitPhase(status.PhaseReady)
 		east.Serve(late)
 		fleet.WaitSynced()
 		got := &Gizmo{}
@@ -283,7 +284,7 @@ func TestSilentWatchesAreCalledStaleAndComeBackWithWhatWasMissed(t *testing.T) {
 		east.Store(configMap("a", "2"))
 		fleet.WaitSynced() // there is nothing to wait for
 		time.Sleep(10 * time.Minute)
-		s := status(t, cc, east)
+		s := statusOf(t, cc, east)
 		require.True(t, s.Stale)
 		require.True(t, s.Connected)
 		require.Positive(t, s.Stalls)
@@ -321,7 +322,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 		live := configMap("a", "")
 		require.NoError(t, east.Client().Get(t.Context(), client.ObjectKeyFromObject(live), live))
 		require.Equal(t, "3", live.Data["value"])
-		require.False(t, status(t, cc, east).Stale, "nothing tells that the view is old")
+		require.False(t, statusOf(t, cc, east).Stale, "nothing tells that the view is old")
 
 		east.Reset() // watches that resume or begin see the old view as well
 		w, err := cc.Cluster(east.Key()).Watch(t.Context(), &corev1.ConfigMap{}, client.MatchingLabels{"x": "y"})
@@ -332,7 +333,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 		fresh()
 		fleet.WaitSynced()
 		require.Equal(t, "3", cached(t, cc, east, "a"))
-		require.Zero(t, status(t, cc, east).HistoryResets)
+		require.Zero(t, statusOf(t, cc, east).HistoryResets)
 	})
 }
 

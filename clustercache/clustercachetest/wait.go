@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
@@ -53,7 +54,7 @@ func (f *Fleet) WaitSynced() {
 		}
 
 		for _, s := range cc.Statuses() {
-			if !known[s.Cluster.String()] && s.Phase != clustercache.PhaseGone {
+			if !known[s.Cluster.String()] && s.Phase != status.PhaseGone {
 				errs = append(errs, fmt.Errorf("cluster %q: removed, and %s", s.Cluster, s.Phase))
 			}
 		}
@@ -63,7 +64,7 @@ func (f *Fleet) WaitSynced() {
 
 // WaitPhase waits until the cluster is in a phase. The test fails if it takes
 // more than two minutes.
-func (c *Cluster) WaitPhase(phase clustercache.Phase) {
+func (c *Cluster) WaitPhase(phase status.Phase) {
 	c.fleet.t.Helper()
 	cc := c.fleet.ClusterCache()
 	c.fleet.wait(func() error {
@@ -172,7 +173,7 @@ func orUnknown(err error) error {
 
 // caughtUp returns nil if an informer is at the cluster's state, or cannot
 // advance.
-func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
+func (c *Cluster) caughtUp(w status.Watch, epoch string) error {
 	i := w.Informer
 	kind := func(k *fakeapi.Kind) bool { return k.GroupResource() == i.Key.Resource.GroupResource() }
 	switch {
@@ -197,7 +198,7 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 
 // unservable reports whether a watch has advanced as far as it can, since its
 // kind is not served, or cannot be watched.
-func (c *Cluster) unservable(w clustercache.WatchStatus) bool {
+func (c *Cluster) unservable(w status.Watch) bool {
 	if !w.Mapped && errors.Is(w.LastError, clustercache.ErrNotWatchable) {
 		return true
 	}

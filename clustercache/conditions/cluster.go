@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // TypeClusterReady is the type of the condition that [ClusterReady] returns.
@@ -31,24 +32,24 @@ const TypeClusterReady = "ClusterReady"
 //
 // With Options.Sharding the condition is about this replica: only the owner of
 // a cluster should write it.
-func ClusterReady(s clustercache.Status, observedGeneration int64) metav1.Condition {
+func ClusterReady(s status.Cluster, observedGeneration int64) metav1.Condition {
 	c := metav1.Condition{
 		Type:               TypeClusterReady,
 		Status:             metav1.ConditionFalse,
 		ObservedGeneration: observedGeneration,
 	}
 	switch {
-	case s.Phase == clustercache.PhaseReady && s.Connected:
-		c.Status, c.Reason = metav1.ConditionTrue, string(clustercache.PhaseReady)
+	case s.Phase == status.PhaseReady && s.Connected:
+		c.Status, c.Reason = metav1.ConditionTrue, string(status.PhaseReady)
 		if s.Reason != "" && s.Reason != "Throttled" && !ofWatch(s.LastError) { // which is no fault of the access
 			c.Message = "Newer access does not work. " + fault(explained(s.Reason), s.LastError)
 		}
 		return c
 	case s.Phase == "":
 		c.Status, c.Reason = metav1.ConditionUnknown, reasonUnknownCluster
-	case s.Phase == clustercache.PhaseConnecting, s.Phase == clustercache.PhasePending && s.Reason == "":
+	case s.Phase == status.PhaseConnecting, s.Phase == status.PhasePending && s.Reason == "":
 		c.Status, c.Reason = metav1.ConditionUnknown, explained(string(s.Phase))
-	case s.Phase == clustercache.PhaseReady: // and not connected
+	case s.Phase == status.PhaseReady: // and not connected
 		c.Reason = reasonNotConnected
 	default:
 		c.Reason = explained(cmp.Or(s.Reason, string(s.Phase)))

@@ -24,6 +24,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/conditions"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -58,7 +59,7 @@ func requireValid(t *testing.T, c metav1.Condition) {
 	}
 }
 
-func ready(t *testing.T, s clustercache.Status) metav1.Condition {
+func ready(t *testing.T, s status.Cluster) metav1.Condition {
 	t.Helper()
 	c := conditions.ClusterReady(s, 7)
 	requireValid(t, c)
@@ -83,11 +84,11 @@ func words(t *testing.T, file, pattern string) (found []string) {
 	return found
 }
 
-func phases(t *testing.T) []clustercache.Phase {
+func phases(t *testing.T) []status.Phase {
 	t.Helper()
-	var all []clustercache.Phase
-	for _, word := range words(t, "../status.go", `Phase\w+ +Phase = "(\w+)"`) {
-		all = append(all, clustercache.Phase(word))
+	var all []status.Phase
+	for _, word := range words(t, "../status/phase.go", `Phase\w+ +Phase = "(\w+)"`) {
+		all = append(all, status.Phase(word))
 	}
 	require.Len(t, all, 7)
 	return all
@@ -112,19 +113,19 @@ func reasonsOfClusters(t *testing.T) map[string]string {
 func TestEveryPhaseAndReasonMakesAValidCondition(t *testing.T) {
 	reasons := reasonsOfClusters(t)
 	for _, phase := range phases(t) {
-		c := ready(t, clustercache.Status{Phase: phase})
+		c := ready(t, status.Cluster{Phase: phase})
 		require.NotEqual(t, "Unknown", c.Reason, phase)
 		for reason, sentence := range reasons {
 			for _, connected := range []bool{false, true} {
-				c := ready(t, clustercache.Status{Phase: phase, Reason: reason, Connected: connected})
+				c := ready(t, status.Cluster{Phase: phase, Reason: reason, Connected: connected})
 				switch {
-				case phase == clustercache.PhaseReady && connected:
+				case phase == status.PhaseReady && connected:
 					require.Equal(t, metav1.ConditionTrue, c.Status)
 					require.Equal(t, "Ready", c.Reason)
 					require.Equal(t, reason == "Throttled", c.Message == "", "a busy server is no fault of the access")
-				case phase == clustercache.PhaseReady:
+				case phase == status.PhaseReady:
 					require.Equal(t, "NotConnected", c.Reason)
-				case phase == clustercache.PhaseConnecting:
+				case phase == status.PhaseConnecting:
 					require.Equal(t, metav1.ConditionUnknown, c.Status)
 				default:
 					require.Equal(t, metav1.ConditionFalse, c.Status)
@@ -139,8 +140,8 @@ func TestEveryPhaseAndReasonMakesAValidCondition(t *testing.T) {
 // TestWatchThatIsRefusedIsNoFaultOfTheAccess: the condition of the watches says
 // it.
 func TestWatchThatIsRefusedIsNoFaultOfTheAccess(t *testing.T) {
-	c := ready(t, clustercache.Status{
-		Phase:     clustercache.PhaseReady,
+	c := ready(t, status.Cluster{
+		Phase:     status.PhaseReady,
 		Connected: true,
 		Reason:    "Forbidden",
 		LastError: &clustercache.ClusterError{
@@ -159,7 +160,7 @@ func TestEveryReasonOfAnErrorHasASentence(t *testing.T) {
 	reasons = append(reasons, words(t, "../errors.go", `return "(\w+)"`)...)
 	require.Contains(t, reasons, "Stale")
 	for _, reason := range reasons {
-		c := ready(t, clustercache.Status{Phase: clustercache.PhaseDisconnected, Reason: reason})
+		c := ready(t, status.Cluster{Phase: status.PhaseDisconnected, Reason: reason})
 		require.Equal(t, reason, c.Reason)
 	}
 	for _, err := range []error{
@@ -171,7 +172,7 @@ func TestEveryReasonOfAnErrorHasASentence(t *testing.T) {
 		apierrors.NewMethodNotSupported(schema.GroupResource{}, "list"), apierrors.NewBadRequest(""),
 		apierrors.NewTooManyRequests("", 1), apierrors.NewInternalError(errors.New("etcd")),
 	} {
-		c := synced(t, clustercache.WatchStatus{Cluster: east, GVK: widget, LastError: err})
+		c := synced(t, status.Watch{Cluster: east, GVK: widget, LastError: err})
 		require.Equal(t, clustercache.ReasonOf(err), c.Reason)
 		require.NotEqual(t, metav1.ConditionTrue, c.Status)
 	}
@@ -184,7 +185,7 @@ func TestTextOfAServerIsNoPartOfACondition(t *testing.T) {
 	require.Equal(t, "Unknown", c.Reason)
 	require.NotContains(t, c.Message, "example")
 
-	c = ready(t, clustercache.Status{Phase: clustercache.PhaseDisconnected, Reason: foreign, LastError: hostile})
+	c = ready(t, status.Cluster{Phase: status.PhaseDisconnected, Reason: foreign, LastError: hostile})
 	require.Equal(t, "Unknown", c.Reason)
 	require.NotContains(t, c.Message, "example")
 }
@@ -202,15 +203,15 @@ func TestMessageNamesTheObjectAndTheFieldAtFault(t *testing.T) {
 		"Secret fleet/east: key is missing":   resolver.ErrKeyMissing,
 		"Secret fleet/east":                   errors.New("token abc at 12:31"),
 	} {
-		s := clustercache.Status{
-			Phase:     clustercache.PhaseDisconnected,
-			Reason:    clustercache.ReasonBadAccess,
+		s := status.Cluster{
+			Phase:     status.PhaseDisconnected,
+			Reason:    status.ReasonBadAccess,
 			LastError: &resolver.AccessError{Cluster: east, Ref: secret, Err: err},
 		}
 		want := "What describes the access is there and cannot be understood. " + message
 		require.Equal(t, want, ready(t, s).Message)
 
-		s.Phase, s.Connected = clustercache.PhaseReady, true
+		s.Phase, s.Connected = status.PhaseReady, true
 		c := ready(t, s)
 		require.Equal(t, metav1.ConditionTrue, c.Status)
 		require.Equal(t, "Newer access does not work. "+want, c.Message)
@@ -223,10 +224,10 @@ func TestMessageIsTheSameAfterEachAttempt(t *testing.T) {
 	var first metav1.Condition
 	for n := range 3 {
 		at := time.Date(2026, 1, 1, n, 0, 0, 0, time.UTC)
-		c := ready(t, clustercache.Status{
+		c := ready(t, status.Cluster{
 			Cluster:     east,
-			Phase:       clustercache.PhaseRefused,
-			Reason:      clustercache.ReasonRefused,
+			Phase:       status.PhaseRefused,
+			Reason:      status.ReasonRefused,
 			Since:       at,
 			LostSince:   at,
 			NextAttempt: at.Add(time.Minute),
@@ -245,7 +246,7 @@ func TestMessageIsTheSameAfterEachAttempt(t *testing.T) {
 
 	for n := range 3 {
 		at := time.Date(2026, 1, 1, n, 0, 0, 0, time.UTC)
-		c := synced(t, clustercache.WatchStatus{
+		c := synced(t, status.Watch{
 			Cluster:    east,
 			GVK:        config,
 			LastError:  apierrors.NewInternalError(fmt.Errorf("at %s", at)),
@@ -281,7 +282,7 @@ func TestWorstWatchIsTheReason(t *testing.T) {
 		}
 	}
 	require.Equal(t, conditions.ReasonNoWatches, synced[clustercache.Use](t).Reason)
-	require.Equal(t, metav1.ConditionUnknown, synced[clustercache.WatchStatus](t).Status)
+	require.Equal(t, metav1.ConditionUnknown, synced[status.Watch](t).Status)
 	check(metav1.ConditionTrue, "Synced", "")
 
 	uses = append(uses, use(west, config, false, nil))
@@ -312,9 +313,9 @@ func TestWorstWatchIsTheReason(t *testing.T) {
 func TestMessageIsBoundedWhateverTheNames(t *testing.T) {
 	for _, name := range []string{strings.Repeat("x", 5000), strings.Repeat("é", 5000), strings.Repeat("\xff", 5000),
 		strings.Repeat("a\u202e\n", 1000), "東\x00京"} {
-		var watches []clustercache.WatchStatus
+		var watches []status.Watch
 		for n := range 100 {
-			watches = append(watches, clustercache.WatchStatus{
+			watches = append(watches, status.Watch{
 				Cluster:   client.ObjectKey{Namespace: fmt.Sprint(n) + name, Name: name},
 				GVK:       schema.GroupVersionKind{Group: name, Version: name, Kind: name},
 				LastError: resolver.ErrNoAccess,
@@ -327,8 +328,8 @@ func TestMessageIsBoundedWhateverTheNames(t *testing.T) {
 			Err: errors.Join(&resolver.RefusedError{Field: name, Reason: name},
 				&resolver.KubeconfigError{Field: name, Reason: name}, resolver.ErrKeyMissing),
 		}
-		c := ready(t, clustercache.Status{Phase: clustercache.PhaseReady, Connected: true,
-			Reason: clustercache.ReasonRefused, LastError: refused})
+		c := ready(t, status.Cluster{Phase: status.PhaseReady, Connected: true,
+			Reason: status.ReasonRefused, LastError: refused})
 		require.Contains(t, c.Message, "key is missing")
 	}
 }

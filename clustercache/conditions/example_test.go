@@ -13,12 +13,13 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/conditions"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // A reconciler writes the status only if a condition has changed.
 func Example() {
 	// What cc.Cluster(cluster).Status() and cc.Declared(owner) return.
-	status := clustercache.Status{Phase: clustercache.PhaseReady, Connected: true}
+	status := status.Cluster{Phase: status.PhaseReady, Connected: true}
 	declared := []clustercache.Use{{
 		Key: clustercache.WatchKey{
 			Cluster: client.ObjectKey{Name: "east"},

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Reasons of this package, besides phases, the reasons of clustercache.Status
+// Reasons of this package, besides phases, the reasons of status.Cluster
 // and those of clustercache.ReasonOf.
 const (
 	// ReasonSynced means that every watch is synced and current.

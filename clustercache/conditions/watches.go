@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -26,7 +27,7 @@ const TypeWatchesSynced = "WatchesSynced"
 // Watch is the state of a watch: what Cluster.WatchStatuses and
 // Watch.Status return, or what ClusterCache.Declared and Usage do.
 type Watch interface {
-	clustercache.WatchStatus | clustercache.Use
+	status.Watch | clustercache.Use
 }
 
 // WatchesSynced returns the condition WatchesSynced of watches: what an owner
@@ -137,7 +138,7 @@ func faultOf[W Watch](watch W) (f watchFault, found bool) {
 	switch w := any(watch).(type) {
 	case clustercache.Use:
 		f.cluster, f.gvk, synced, err = w.Key.Cluster, w.Key.GVK, w.Synced, w.LastError
-	case clustercache.WatchStatus:
+	case status.Watch:
 		f.cluster, f.gvk, synced, err = w.Cluster, w.GVK, w.Informer.Synced, w.LastError
 	}
 	if synced && err == nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -56,8 +57,8 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 // TestSetupWithManagerKnowsTheHub: a Secret that points back to the manager's
 // own cluster is refused before any dial.
 func TestSetupWithManagerKnowsTheHub(t *testing.T) {
-	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused,
-		"https://192.0.2.7": clustercache.PhaseDisconnected} {
+	for hub, want := range map[string]status.Phase{"": status.PhaseRefused,
+		"https://192.0.2.7": status.PhaseDisconnected} {
 		d := fleettest.NewDirectory()
 		d.Answer(fleettest.Key("a"), func() (resolver.Access, error) {
 			return resolver.Kubeconfig(testenv.Kubeconfig(

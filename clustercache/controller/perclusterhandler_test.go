@@ -24,6 +24,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -172,7 +173,7 @@ func TestHandlerReadsTheCacheOfAClusterThatIsLost(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			if lost {
 				east.Disconnect()
-				east.WaitPhase(clustercache.PhaseDisconnected)
+				east.WaitPhase(status.PhaseDisconnected)
 				time.Sleep(time.Hour)
 				require.ErrorIs(t, fleet.ClusterCache().Cluster(east.Key()).Reader().List(t.Context(),
 					&appsv1.DeploymentList{}),

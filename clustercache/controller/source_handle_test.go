@@ -23,6 +23,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -374,7 +375,7 @@ func TestClusterSourceDeliversWhatItsFiltersLetPass(t *testing.T) {
 		for _, o := range []controller.ClusterSourceOptions{
 			{Types: []clustercache.ClusterEventType{clustercache.Disconnected}},
 			{Clusters: func(c client.ObjectKey) bool { return c != fleettest.Key("a") }},
-			{Filter: func(e clustercache.ClusterEvent) bool { return e.Phase == clustercache.PhaseDisconnected }},
+			{Filter: func(e clustercache.ClusterEvent) bool { return e.Phase == status.PhaseDisconnected }},
 		} {
 			s := controller.ClusterSource(cc, all, controller.ClusterSourceOptions{}, o)
 			require.NoError(t, s.Start(t.Context(), q))

@@ -22,6 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -108,7 +109,7 @@ func TestClusterThatCannotBeReadYieldsItsErrorOnce(t *testing.T) {
 		w.clusters[3].Fail(errors.New("broken"), clustercachetest.Resource("configmaps"))
 		w.clusters[4].Hang() // not yet noticed
 		time.Sleep(time.Second)
-		w.clusters[1].WaitPhase(clustercache.PhaseDisconnected)
+		w.clusters[1].WaitPhase(status.PhaseDisconnected)
 
 		all := make([]client.ObjectKey, 0, 7)
 		for _, c := range w.clusters {

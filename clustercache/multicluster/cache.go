@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // remoteCache is the cache of one cluster: a view of the ClusterCache's data
@@ -294,5 +295,5 @@ func (c *remoteCache) close() {
 // gone reports whether the cluster was removed.
 func (c *remoteCache) gone() bool {
 	s, err := c.cc.Cluster(c.key).Status()
-	return err != nil || s.Phase == clustercache.PhaseGone
+	return err != nil || s.Phase == status.PhaseGone
 }

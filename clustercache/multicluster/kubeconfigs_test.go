@@ -25,6 +25,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -160,7 +161,7 @@ func TestRealKubeconfigSecretsAreClusters(t *testing.T) {
 	for _, name := range []string{"empty", "other"} {
 		eventually(t, name+" cannot be used", func() bool {
 			s, err := cc.Cluster(client.ObjectKey{Name: name}).Status()
-			return err == nil && s.Reason == clustercache.ReasonBadAccess
+			return err == nil && s.Reason == status.ReasonBadAccess
 		})
 		_, err := p.Get(t.Context(), clusterName(name))
 		require.ErrorIs(t, err, errNotFound)

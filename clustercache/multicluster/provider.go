@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -203,7 +204,7 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 		// A removal or loss ends the engagement, even if Names and Clusters
 		// answer differently by now.
 		tenure, owned := ownership(p.s.cc, event.Cluster)
-		if event.Type == clustercache.Removed || event.Phase == clustercache.PhaseGone || !owned {
+		if event.Type == clustercache.Removed || event.Phase == status.PhaseGone || !owned {
 			e.end(event.Cluster)
 			continue
 		}
@@ -263,13 +264,13 @@ func (p *Provider[N, A]) callable(key client.ObjectKey, name N, misnamed map[cli
 func engageable(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 	s, err := cc.Cluster(key).Status()
 	switch {
-	case err != nil || s.Phase == clustercache.PhaseGone:
+	case err != nil || s.Phase == status.PhaseGone:
 		return false
 	case s.Connects > 0:
 		return true
 	}
 
-	return s.Phase == clustercache.PhaseDisconnected && unusable(cc, key) == nil
+	return s.Phase == status.PhaseDisconnected && unusable(cc, key) == nil
 }
 
 // unusable returns why a cluster that was never connected has no usable access;
@@ -284,8 +285,8 @@ func unusable(cc *clustercache.ClusterCache, key client.ObjectKey) error {
 	}
 
 	switch s.Reason {
-	case clustercache.ReasonNoAccess, clustercache.ReasonClusterNotFound,
-		clustercache.ReasonBadAccess, clustercache.ReasonRefused:
+	case status.ReasonNoAccess, status.ReasonClusterNotFound,
+		status.ReasonBadAccess, status.ReasonRefused:
 		return &unusableError{s.LastError}
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // TestHazardRemovalOfAClusterIsTakenForDeletes guards against handlers that
@@ -83,7 +83,7 @@ func testRemoval(t *testing.T, late, after time.Duration) {
 // known reports whether a cluster is known, and not gone.
 func (f *fleet) known(name string) bool {
 	s, err := f.cc.Cluster(key(name)).Status()
-	return err == nil && s.Phase != clustercache.PhaseGone
+	return err == nil && s.Phase != status.PhaseGone
 }
 
 // slow takes its time for each event.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -49,8 +50,8 @@ type Status struct {
 	Err error
 	// Cluster is the status of the entry's cluster, and Watch that of its
 	// watch.
-	Cluster clustercache.Status
-	Watch   clustercache.WatchStatus
+	Cluster status.Cluster
+	Watch   status.Watch
 }
 
 // report is the part of a status whose changes are delivered.
@@ -114,13 +115,13 @@ func (s *Set) statusOf(e *entry) Status {
 }
 
 // classify returns the state of an entry, and its cause.
-func classify(cluster clustercache.Status, w clustercache.WatchStatus) (State, error) {
+func classify(cluster status.Cluster, w status.Watch) (State, error) {
 	err := w.LastError
 	switch {
-	case cluster.Phase == clustercache.PhaseGone:
+	case cluster.Phase == status.PhaseGone:
 		return ClusterGone, cluster.LastError
 	case !cluster.Connected &&
-		(cluster.Phase == clustercache.PhasePending || cluster.Phase == clustercache.PhaseConnecting):
+		(cluster.Phase == status.PhasePending || cluster.Phase == status.PhaseConnecting):
 		return Pending, cluster.LastError
 	case !cluster.Connected:
 		return Disconnected, cluster.LastError

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -156,7 +157,7 @@ func (d *demo) stopOne(ctx context.Context, end time.Time) error {
 	}
 	killed := time.Now()
 	_, err := d.await(ctx, stopped+" Disconnected", func(f frame) error {
-		if r := f.row(stopped); r.Phase != clustercache.PhaseDisconnected || f.at.Before(killed) {
+		if r := f.row(stopped); r.Phase != status.PhaseDisconnected || f.at.Before(killed) {
 			return errors.New(shown(r))
 		}
 		return nil
@@ -215,7 +216,7 @@ func healthy(f frame) error {
 		return errors.New("no cluster")
 	}
 	for _, r := range f.rows {
-		if r.Phase != clustercache.PhaseReady || r.reason() != "" || r.rate == 0 {
+		if r.Phase != status.PhaseReady || r.reason() != "" || r.rate == 0 {
 			return errors.New(shown(r))
 		}
 	}

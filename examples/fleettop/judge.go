@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // judge compares the frames that were drawn with what was true.
@@ -23,7 +23,7 @@ func (d *demo) judge() error {
 // judgeOutage judges the last frame before the API server was started again.
 func (d *demo) judgeOutage() error {
 	worst := d.seen.down.rows[0]
-	if err := d.Expect(clusterName(worst.Cluster) == stopped && worst.Phase == clustercache.PhaseDisconnected &&
+	if err := d.Expect(clusterName(worst.Cluster) == stopped && worst.Phase == status.PhaseDisconnected &&
 		worst.reason() != "" && worst.why() != "",
 		stopped+" was the first line while its API server was stopped, and said why", worst.reason()); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (d *demo) judgeOutage() error {
 	}
 	ready := 0
 	for _, r := range d.seen.down.rows[1:] {
-		if r.Phase == clustercache.PhaseReady && r.rate > 0 {
+		if r.Phase == status.PhaseReady && r.rate > 0 {
 			ready++
 		}
 	}
@@ -51,7 +51,7 @@ func (d *demo) judgeOutage() error {
 
 func (d *demo) judgeReturn() error {
 	r := d.seen.back.row(stopped)
-	return d.Expect(r.Phase == clustercache.PhaseReady && r.rate > 0 && r.Connects >= 2,
+	return d.Expect(r.Phase == status.PhaseReady && r.rate > 0 && r.Connects >= 2,
 		stopped+" was Ready again once its API server was, with events", shown(r))
 }
 

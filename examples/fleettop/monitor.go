@@ -82,9 +82,9 @@ func (m *monitor) run(ctx context.Context) error { return m.clusters.Start(ctx) 
 // frame returns the state of every cluster, worst first. It does no I/O.
 func (m *monitor) frame() frame {
 	f := frame{at: time.Now()}
-	for _, status := range m.clusters.Statuses() {
-		r := row{Status: status, at: f.at}
-		r.events, r.rate = m.meter.read(status.Cluster, f.at)
+	for _, s := range m.clusters.Statuses() {
+		r := row{snapshot: s, at: f.at}
+		r.events, r.rate = m.meter.read(s.Cluster, f.at)
 		f.rows = append(f.rows, r)
 	}
 	slices.SortFunc(f.rows, worstFirst)

@@ -12,17 +12,20 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // row is what the table shows of a cluster.
 type row struct {
-	clustercache.Status
+	snapshot
 
 	at     time.Time
 	events int     // since the start
 	rate   float64 // events per second
 }
+
+// snapshot has a name of its own: the embedded field would hide the key.
+type snapshot = status.Cluster
 
 // never is the staleness of a cluster that has shown no sign of life.
 const never time.Duration = -1
@@ -63,9 +66,9 @@ func (r row) why() string {
 }
 
 // phases are the phases of clusters that need attention, worst first.
-var phases = []clustercache.Phase{
-	clustercache.PhaseRefused, clustercache.PhaseDisconnected, clustercache.PhaseGone,
-	clustercache.PhasePending, clustercache.PhaseConnecting, clustercache.PhaseDegraded,
+var phases = []status.Phase{
+	status.PhaseRefused, status.PhaseDisconnected, status.PhaseGone,
+	status.PhasePending, status.PhaseConnecting, status.PhaseDegraded,
 }
 
 // severity returns the rank of a cluster in the table; 0 is the worst.

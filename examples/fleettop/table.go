@@ -11,7 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // column describes a column of the table.
@@ -124,7 +124,7 @@ func totals(rows []row) cells {
 	var sum row
 	ready, stalest := 0, never
 	for _, r := range rows {
-		if r.Phase == clustercache.PhaseReady {
+		if r.Phase == status.PhaseReady {
 			ready++
 		}
 		stalest = max(stalest, r.staleness())

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -23,9 +23,9 @@ var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 // some time before noon.
 func ready(name string, stale time.Duration, objects int, bytes int64, rate float64) row {
 	return row{
-		Status: clustercache.Status{
+		snapshot: status.Cluster{
 			Cluster:    client.ObjectKey{Name: name},
-			Phase:      clustercache.PhaseReady,
+			Phase:      status.PhaseReady,
 			Connected:  true,
 			Watches:    3,
 			Informers:  3,
@@ -42,7 +42,7 @@ func ready(name string, stale time.Duration, objects int, bytes int64, rate floa
 // unreachable returns the row of a cluster that is disconnected.
 func unreachable(name string, stale time.Duration, objects int, bytes int64) row {
 	r := ready(name, stale, objects, bytes, 0)
-	r.Phase, r.Connected, r.Reason = clustercache.PhaseDisconnected, false, "Unreachable"
+	r.Phase, r.Connected, r.Reason = status.PhaseDisconnected, false, "Unreachable"
 	r.LastError = fmt.Errorf("cluster %q: connection refused", name)
 	return r
 }
@@ -51,7 +51,7 @@ func unreachable(name string, stale time.Duration, objects int, bytes int64) row
 func example() frame {
 	pending := row{at: noon}
 	pending.Cluster = client.ObjectKey{Name: "new"}
-	pending.Phase, pending.Reason = clustercache.PhasePending, "NoAccess"
+	pending.Phase, pending.Reason = status.PhasePending, "NoAccess"
 	syncing := ready("north", 2*time.Second, 7, 999, 0.04)
 	syncing.Synced = 2
 	return frame{at: noon, rows: []row{
@@ -143,19 +143,19 @@ west: connection refused`, "\n"), strings.Join(f.lines(78, 8, []string{"a note"}
 }
 
 func TestWorstClustersComeFirst(t *testing.T) {
-	phase := func(name string, p clustercache.Phase) row {
-		return row{Status: clustercache.Status{Cluster: client.ObjectKey{Name: name}, Phase: p}, at: noon}
+	phase := func(name string, p status.Phase) row {
+		return row{snapshot: status.Cluster{Cluster: client.ObjectKey{Name: name}, Phase: p}, at: noon}
 	}
 	stale := ready("stale", time.Hour, 0, 0, 0)
 	stale.Stale = true
 	forbidden := ready("forbidden", 0, 0, 0, 0)
 	forbidden.Reason, forbidden.LastError = "Forbidden", errors.New("Pod: forbidden")
 	degraded := ready("degraded", 0, 0, 0, 0)
-	degraded.Phase = clustercache.PhaseDegraded
+	degraded.Phase = status.PhaseDegraded
 	want := []row{
-		phase("refused", clustercache.PhaseRefused), unreachable("long", time.Hour, 0, 0),
-		unreachable("short", time.Minute, 0, 0), phase("gone", clustercache.PhaseGone),
-		phase("pending", clustercache.PhasePending), phase("connecting", clustercache.PhaseConnecting),
+		phase("refused", status.PhaseRefused), unreachable("long", time.Hour, 0, 0),
+		unreachable("short", time.Minute, 0, 0), phase("gone", status.PhaseGone),
+		phase("pending", status.PhasePending), phase("connecting", status.PhaseConnecting),
 		degraded, stale, forbidden, ready("a", 0, 0, 0, 0), ready("b", time.Minute, 0, 0, 0),
 	}
 	for i, a := range want {

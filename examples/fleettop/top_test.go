@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/examples/internal/storytest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -78,7 +79,7 @@ func TestUnreachableClusterIsFirstAndSaysWhy(t *testing.T) {
 		wait(10 * time.Second)
 		first := shown.drawn().rows[0]
 		require.Equal(t, "west", clusterName(first.Cluster))
-		require.Equal(t, clustercache.PhaseDisconnected, first.Phase)
+		require.Equal(t, status.PhaseDisconnected, first.Phase)
 		require.Equal(t, "Unreachable", first.reason())
 		require.Contains(t, first.why(), "refused")
 		require.Equal(t, 1, first.Objects, "what is cached stays")
@@ -125,7 +126,7 @@ func TestKindThatMayNotBeWatchedIsNamed(t *testing.T) {
 		wait(10 * time.Second)
 		first := shown.drawn().rows[0]
 		require.Equal(t, "west", clusterName(first.Cluster))
-		require.Equal(t, clustercache.PhaseReady, first.Phase)
+		require.Equal(t, status.PhaseReady, first.Phase)
 		require.Equal(t, "Forbidden", first.reason())
 		require.Contains(t, first.why(), "pods is forbidden")
 		require.Equal(t, "2/3", first.cells()[4])

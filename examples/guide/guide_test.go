@@ -29,6 +29,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/guide"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -175,7 +176,7 @@ func TestCachedReadOutlivesTheConnection(t *testing.T) {
 		defer watch.Release()
 		fleet.WaitSynced()
 		east.Disconnect()
-		east.WaitPhase(clustercache.PhaseDisconnected)
+		east.WaitPhase(status.PhaseDisconnected)
 		time.Sleep(10 * time.Minute)
 
 		nodes, age, err := guide.EvenIfDown(t.Context(), fleet.ClusterCache(), east.Key())
@@ -308,7 +309,7 @@ func TestReachableNamesTheState(t *testing.T) {
 		require.Equal(t, "get of ConfigMap failed", guide.Reachable(get(east.Key())))
 		heal()
 		east.Disconnect()
-		east.WaitPhase(clustercache.PhaseDisconnected)
+		east.WaitPhase(status.PhaseDisconnected)
 		require.Equal(t, "NotConnected", guide.Reachable(get(east.Key())))
 	})
 }

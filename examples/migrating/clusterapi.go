@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // ClustersOfClusterAPI makes the cache that replaces Cluster API's.
@@ -75,7 +76,7 @@ type Access struct {
 	Client, Live client.Client
 	Reader       client.Reader
 	Config       *rest.Config
-	Status       clustercache.Status
+	Status       status.Cluster
 }
 
 // AccessTo calls all getters for a cluster.

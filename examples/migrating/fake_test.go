@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/migrating"
 )
 
@@ -28,7 +28,7 @@ func TestNodesAreCountedAgainOnceTheClusterIsBack(t *testing.T) {
 
 		request, count := reconcile.Request{NamespacedName: east.Key()}, &corev1.ConfigMap{}
 		east.Disconnect()
-		east.WaitPhase(clustercache.PhaseDisconnected)
+		east.WaitPhase(status.PhaseDisconnected)
 		_, err := counter.Reconcile(t.Context(), request)
 		require.NoError(t, err)
 		require.Error(t, hub.Get(t.Context(), east.Key(), count), "nothing is known of an unreachable cluster")

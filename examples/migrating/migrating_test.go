@@ -31,6 +31,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/migrating"
 	"github.com/fleetcache/fleetcache/examples/migrating/mc"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -163,7 +164,7 @@ func testClusterAPI(t *testing.T, hub, east *testenv.Cluster) {
 
 	access, err := migrating.AccessTo(cc, key)
 	require.NoError(t, err)
-	require.Equal(t, clustercache.PhaseReady, access.Status.Phase)
+	require.Equal(t, status.PhaseReady, access.Status.Phase)
 	own, err := client.New(access.Config, client.Options{})
 	require.NoError(t, err)
 	for _, reader := range []client.Reader{access.Client, access.Live, access.Reader, own} {
@@ -363,8 +364,8 @@ func testRestarting(t *testing.T, hub, east *testenv.Cluster) {
 		require.Fail(t, "the operator does not restart")
 	}
 	eventually(t, func() bool {
-		status, err := cc.Cluster(key).Status()
-		return err == nil && status.Phase == clustercache.PhaseReady
+		s, err := cc.Cluster(key).Status()
+		return err == nil && s.Phase == status.PhaseReady
 	})
 }
 

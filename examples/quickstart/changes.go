@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
@@ -24,11 +25,11 @@ var colors = client.ObjectKey{Namespace: demoNamespace, Name: "colors"}
 func (s *localStory) arrive(ctx context.Context) error {
 	for _, r := range s.remotes() {
 		took, err := s.Await(ctx, story.Patience, r.Name()+" Ready with five objects reconciled", func() error {
-			status, err := s.clusters().Cluster(r.key).Status()
+			now, err := s.clusters().Cluster(r.key).Status()
 			objects, _, _ := s.journal.counts(r.key)
-			if err != nil || status.Phase != clustercache.PhaseReady || status.Synced != 2 || objects != 5 {
+			if err != nil || now.Phase != status.PhaseReady || now.Synced != 2 || objects != 5 {
 				return fmt.Errorf("phase %q, %d informers synced, %d objects, %w",
-					status.Phase, status.Synced, objects, errors.Join(err, status.LastError))
+					now.Phase, now.Synced, objects, errors.Join(err, now.LastError))
 			}
 			return nil
 		})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
@@ -100,23 +101,23 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 	deadline := time.Now().Add(connectPatience) // for all of them together: they connect at the same time
 	for _, name := range contexts {
 		key := client.ObjectKey{Name: name}
-		var status clustercache.Status
+		var reported status.Cluster
 		_, err := s.Await(ctx, time.Until(deadline), name+" to answer", func() (err error) {
-			status, err = s.clusters().Cluster(key).Status()
-			failing := status.Phase == clustercache.PhaseDisconnected && time.Since(status.Since) > failedPatience
-			if err == nil && !failing && status.Phase != clustercache.PhaseReady {
-				err = fmt.Errorf("phase %s", status.Phase)
+			reported, err = s.clusters().Cluster(key).Status()
+			failing := reported.Phase == status.PhaseDisconnected && time.Since(reported.Since) > failedPatience
+			if err == nil && !failing && reported.Phase != status.PhaseReady {
+				err = fmt.Errorf("phase %s", reported.Phase)
 			}
 			return err
 		})
 		switch {
 		case ctx.Err() != nil:
 			return nil, err
-		case status.Phase == clustercache.PhaseReady:
+		case reported.Phase == status.PhaseReady:
 			s.OK("%s is Ready", name)
 			connected = append(connected, key)
 		default:
-			s.Say("%s cannot be reached, phase %s: %v", name, status.Phase, status.LastError)
+			s.Say("%s cannot be reached, phase %s: %v", name, reported.Phase, reported.LastError)
 		}
 	}
 	if len(connected) == 0 {

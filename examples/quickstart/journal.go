@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
@@ -37,7 +37,7 @@ type journal struct {
 
 // seenCluster is the observed state of one cluster.
 type seenCluster struct {
-	phase     clustercache.Phase
+	phase     status.Phase
 	objects   map[request]*unstructured.Unstructured
 	reports   int // reconciliations of objects
 	unchanged int // those of them that found nothing new
@@ -116,7 +116,7 @@ func (c *seenCluster) compare(o observation) finding {
 	return found
 }
 
-func (c *seenCluster) comparePhase(s clustercache.Status) finding {
+func (c *seenCluster) comparePhase(s status.Cluster) finding {
 	if c.phase == s.Phase {
 		return finding{}
 	}
@@ -202,10 +202,10 @@ func (j *journal) totals() (reports, unchanged int) {
 }
 
 // table returns the state of all clusters.
-func (j *journal) table(statuses []clustercache.Status, now time.Time) [][]string {
+func (j *journal) table(statuses []status.Cluster, now time.Time) [][]string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	slices.SortFunc(statuses, func(a, b clustercache.Status) int {
+	slices.SortFunc(statuses, func(a, b status.Cluster) int {
 		return strings.Compare(a.Cluster.String(), b.Cluster.String())
 	})
 	rows := [][]string{{"CLUSTER", "PHASE", "INFORMERS", "OBJECTS", "LAST EVENT"}}

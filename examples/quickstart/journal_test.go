@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
@@ -40,8 +40,8 @@ func TestJournalTellsWhatIsNew(t *testing.T) {
 		report observation
 		tells  string
 	}{
-		{observation{request: request{cluster: north}, status: clustercache.Status{Phase: "Ready"}}, "is Ready"},
-		{observation{request: request{cluster: north}, status: clustercache.Status{Phase: "Ready"}}, ""},
+		{observation{request: request{cluster: north}, status: status.Cluster{Phase: "Ready"}}, "is Ready"},
+		{observation{request: request{cluster: north}, status: status.Cluster{Phase: "Ready"}}, ""},
 		{seen("a", "1"), `Widget demo/a arrived: {"size":1}`},
 		{seen("a", "2"), `Widget demo/a changed: {"size":1}`},
 		{seen("a", "2"), "Widget demo/a did not change"},
@@ -86,9 +86,9 @@ func TestTableIsAligned(t *testing.T) {
 	j := newJournal(out, false)
 	j.report(seen("a", "1"))
 	text.Reset()
-	out.Table(j.table([]clustercache.Status{
-		{Cluster: client.ObjectKey{Name: "remote-with-a-long-name"}, Phase: clustercache.PhaseDisconnected},
-		{Cluster: north, Phase: clustercache.PhaseReady, Informers: 2, Objects: 1200},
+	out.Table(j.table([]status.Cluster{
+		{Cluster: client.ObjectKey{Name: "remote-with-a-long-name"}, Phase: status.PhaseDisconnected},
+		{Cluster: north, Phase: status.PhaseReady, Informers: 2, Objects: 1200},
 	}, time.Now().Add(1500*time.Millisecond)))
 	require.Equal(t, `
          CLUSTER                  PHASE         INFORMERS  OBJECTS  LAST EVENT

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // retryUnreachable is when to retry an object that could not be read because
@@ -36,7 +37,7 @@ type observation struct {
 	// object is nil if it does not exist.
 	object *unstructured.Unstructured
 	// status is that of the cluster.
-	status clustercache.Status
+	status status.Cluster
 }
 
 // objectRequests is called for every existing object, and for every change. It

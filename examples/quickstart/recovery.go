@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
 
@@ -73,9 +74,9 @@ func (s *localStory) cut(ctx context.Context) error {
 // readyAgain waits until the cluster is Ready, and returns how long that took.
 func (s *localStory) readyAgain(ctx context.Context, r *remote) (time.Duration, error) {
 	return s.Await(ctx, story.Patience, r.Name()+" Ready again", func() error {
-		status, err := s.clusters().Cluster(r.key).Status()
-		if err == nil && status.Phase != clustercache.PhaseReady {
-			err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
+		now, err := s.clusters().Cluster(r.key).Status()
+		if err == nil && now.Phase != status.PhaseReady {
+			err = fmt.Errorf("phase %s: %w", now.Phase, now.LastError)
 		}
 		return err
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // WithFakeCluster runs a test in virtual time with a fleet of one full fake
@@ -45,7 +46,7 @@ func ColoredConfigMap(name, color string) *corev1.ConfigMap {
 }
 
 // Status returns the status of the cluster a.
-func Status(t *testing.T, cc *clustercache.ClusterCache) clustercache.Status {
+func Status(t *testing.T, cc *clustercache.ClusterCache) status.Cluster {
 	t.Helper()
 	s, err := cc.Cluster(Key("a")).Status()
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -144,7 +145,7 @@ func caseStatusSurvivesDisconnect(t *testing.T) {
 		clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
 		time.Sleep(10 * time.Minute)
 		again := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDisconnected, again.Phase)
+		require.Equal(t, status.PhaseDisconnected, again.Phase)
 		require.Equal(t, first.Since, again.Since)
 		require.Equal(t, first.LastLife, again.LastLife)
 		require.Equal(t, 1, again.Connects)
@@ -201,7 +202,7 @@ func caseMissingSecretIsAskedForEvenly(t *testing.T) {
 			require.GreaterOrEqual(t, wait, o.RetryInterval*4/5)
 		}
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhasePending, s.Phase)
+		require.Equal(t, status.PhasePending, s.Phase)
 		require.ErrorIs(t, s.LastError, resolver.ErrSecretNotFound)
 	})
 }
@@ -236,7 +237,7 @@ func caseRetryIsRateLimited(t *testing.T) {
 		time.Sleep(14 * time.Second)
 		require.Len(t, j.times(), asked)
 		require.Zero(t, api.Dialled())
-		require.Equal(t, clustercache.PhaseDisconnected, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseDisconnected, fleettest.Status(t, cc).Phase)
 		w.Release()
 
 		told := fleettest.NewDirectory()
@@ -247,7 +248,7 @@ func caseRetryIsRateLimited(t *testing.T) {
 		told.Set(fleettest.Key("a"), api.Config())
 		begin := time.Now()
 		synctest.Wait()
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Zero(t, time.Since(begin))
 	})
 }
@@ -363,7 +364,7 @@ func caseSlowList(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		w := fleettest.Watch(t, cc)
 		synctest.Wait()
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		for i := range 10 {
 			quick := fleettest.NewAPI(t, fmt.Sprint(i))
 			d.Set(fleettest.Key(fmt.Sprint(i)), quick.Config())
@@ -381,7 +382,7 @@ func caseSlowList(t *testing.T) {
 		s := fleettest.Status(t, cc)
 		require.Equal(t, 50, s.Objects)
 		require.Equal(t, 1, s.Connects)
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 	})
 }
 

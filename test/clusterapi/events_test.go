@@ -23,6 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -226,7 +227,7 @@ func flap(t *testing.T, cc *clustercache.ClusterCache, apis map[string]*fleettes
 	for name := range apis {
 		s, err := cc.Cluster(fleettest.Key(name)).Status()
 		require.NoError(t, err)
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 		require.Equal(t, 11, s.Connects)
 		require.Equal(t, 11, s.Objects)
 	}
@@ -298,7 +299,7 @@ func caseReentrance(t *testing.T) {
 		api.Live()
 		time.Sleep(time.Minute)
 		require.Greater(t, calls.Load(), int64(5))
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		w := fleettest.Watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Get(t, cc, clustercache.CacheOnly))

@@ -26,6 +26,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -248,7 +249,7 @@ func comeBack(t *testing.T, cc *clustercache.ClusterCache, apis []*fleettest.API
 	}
 	time.Sleep(2 * time.Minute)
 	for _, s := range cc.Statuses() {
-		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		require.Equal(t, status.PhaseDisconnected, s.Phase)
 	}
 	for _, api := range apis {
 		change(api)
@@ -256,7 +257,7 @@ func comeBack(t *testing.T, cc *clustercache.ClusterCache, apis []*fleettest.API
 	}
 	time.Sleep(2 * maxBackoff)
 	for _, s := range cc.Statuses() {
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -44,7 +45,7 @@ func caseUnauthorizedProbe(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, asked+1, d.TimesAsked(fleettest.Key("a")))
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 		require.NoError(t, s.LastError)
 		require.Equal(t, 1, s.Connects)
 		require.Empty(t, clusters.Events, "nobody noticed")
@@ -60,7 +61,7 @@ func caseOneMissedProbe(t *testing.T) {
 		time.Sleep(probeInterval)
 		synctest.Wait()
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDegraded, s.Phase)
+		require.Equal(t, status.PhaseDegraded, s.Phase)
 		require.True(t, s.Connected)
 		require.Error(t, s.LastError)
 		require.Equal(t, asked, d.TimesAsked(fleettest.Key("a")))
@@ -86,7 +87,7 @@ func caseThreshold(t *testing.T) {
 		}
 		require.Equal(t, 5, api.Count("get /readyz")-before)
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		require.Equal(t, status.PhaseDisconnected, s.Phase)
 		require.Equal(t, "Server", s.Reason)
 	})
 }
@@ -116,14 +117,14 @@ func caseSuccessResets(t *testing.T) {
 			api.FailWith(http.StatusServiceUnavailable, "/readyz")
 			probe()
 			probe()
-			require.Equal(t, clustercache.PhaseDegraded, fleettest.Status(t, cc).Phase)
+			require.Equal(t, status.PhaseDegraded, fleettest.Status(t, cc).Phase)
 			api.Heal()
 			probe()
-			require.Equal(t, clustercache.PhaseDegraded, fleettest.Status(t, cc).Phase)
+			require.Equal(t, status.PhaseDegraded, fleettest.Status(t, cc).Phase)
 		}
 		probe()
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 		require.NoError(t, s.LastError)
 		require.Equal(t, 1, s.Connects)
 	})
@@ -159,10 +160,10 @@ func caseNoProbeWithoutConnection(t *testing.T) {
 		require.Zero(t, probes(t, registry))
 		api.Live()
 		time.Sleep(time.Minute)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		api.Die()
 		time.Sleep(45 * time.Second)
-		require.Equal(t, clustercache.PhaseDisconnected, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseDisconnected, fleettest.Status(t, cc).Phase)
 		before := probes(t, registry)
 		require.Positive(t, before)
 		time.Sleep(time.Hour)
@@ -205,7 +206,7 @@ func caseHealthyIsProbed(t *testing.T) {
 		require.GreaterOrEqual(t, probes, int(time.Hour/probeInterval)-1)
 		require.LessOrEqual(t, probes, int(time.Hour/(probeInterval*4/5))+1)
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 		require.Equal(t, 1, s.Connects)
 		require.LessOrEqual(t, time.Since(s.LastLife), probeInterval)
 		require.Empty(t, clusters.Events)
@@ -230,7 +231,7 @@ func caseUnauthorizedDisconnects(t *testing.T) {
 		require.Equal(t, "Unauthorized", e.Reason)
 		require.LessOrEqual(t, time.Since(e.Time), probeInterval)
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		require.Equal(t, status.PhaseDisconnected, s.Phase)
 		require.Equal(t, e.Time, s.Since)
 		require.Equal(t, 1, w.Status().References)
 		require.Greater(t, d.TimesAsked(fleettest.Key("a")), asked)
@@ -241,7 +242,7 @@ func caseUnauthorizedDisconnects(t *testing.T) {
 		quietly(d, api, "renewed") // not reported: the next attempt of the back-off finds it
 		time.Sleep(maxBackoff)
 		synctest.Wait()
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.True(t, w.HasSynced())
 		require.Equal(t, 1, api.Count("stream /api/v1/configmaps"))
 	})
@@ -256,7 +257,7 @@ func caseChangesAreToldOnce(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		clusters := fleettest.Follow(t, cc)
 		synctest.Wait()
-		next := func(want clustercache.ClusterEventType, p clustercache.Phase, reason string) {
+		next := func(want clustercache.ClusterEventType, p status.Phase, reason string) {
 			t.Helper()
 			synctest.Wait()
 			require.NotEmpty(t, clusters.Events)
@@ -266,7 +267,7 @@ func caseChangesAreToldOnce(t *testing.T) {
 			require.Equal(t, reason, e.Reason)
 			require.Empty(t, clusters.Events)
 		}
-		next(clustercache.Connected, clustercache.PhaseReady, "")
+		next(clustercache.Connected, status.PhaseReady, "")
 		n := api.Count("get /readyz")
 		api.FailWith(http.StatusServiceUnavailable, "/")
 		for api.Count("get /readyz") == n {
@@ -274,14 +275,14 @@ func caseChangesAreToldOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		next(clustercache.PhaseChanged, clustercache.PhaseDegraded, "Server")
+		next(clustercache.PhaseChanged, status.PhaseDegraded, "Server")
 		time.Sleep(2 * probeInterval)
-		next(clustercache.Disconnected, clustercache.PhaseDisconnected, "Server")
+		next(clustercache.Disconnected, status.PhaseDisconnected, "Server")
 		time.Sleep(time.Hour) // a hundred attempts
 		require.Empty(t, clusters.Events)
 		api.Heal()
 		time.Sleep(maxBackoff)
-		next(clustercache.Connected, clustercache.PhaseReady, "")
+		next(clustercache.Connected, status.PhaseReady, "")
 		time.Sleep(time.Hour)
 		require.Empty(t, clusters.Events)
 	})

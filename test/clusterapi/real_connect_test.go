@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -37,9 +38,9 @@ func caseMissingSecretIsNamed(t *testing.T, s *site) {
 	cc := fleettest.Start(t, s.options(t))
 	begin := time.Now()
 	require.NoError(t, cc.Cluster(s.key("a")).Engage())
-	now := s.status(t, cc, "a", func(now clustercache.Status) bool { return now.LastError != nil })
-	require.Equal(t, clustercache.PhasePending, now.Phase)
-	require.Equal(t, clustercache.ReasonNoAccess, now.Reason)
+	now := s.status(t, cc, "a", func(now status.Cluster) bool { return now.LastError != nil })
+	require.Equal(t, status.PhasePending, now.Phase)
+	require.Equal(t, status.ReasonNoAccess, now.Reason)
 	require.ErrorIs(t, now.LastError, resolver.ErrSecretNotFound)
 	require.ErrorContains(t, now.LastError, s.name+"/a-kubeconfig")
 	require.False(t, now.Connected)
@@ -73,7 +74,7 @@ func caseWrongPath(t *testing.T, s *site) {
 	cc := fleettest.Start(t, s.options(t))
 	require.NoError(t, cc.Cluster(s.key("a")).Engage())
 	now := s.status(t, cc,
-		"a", func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
+		"a", func(now status.Cluster) bool { return now.Phase == status.PhaseDisconnected })
 	require.Equal(t, "NotFound", now.Reason)
 	require.Error(t, now.LastError)
 	require.False(t, now.Connected)
@@ -87,7 +88,7 @@ func caseCorrectedSecret(t *testing.T, s *site) {
 	cc := fleettest.Start(t, s.options(t))
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, cc.Cluster(s.key("a")).Engage())
-	s.status(t, cc, "a", func(now clustercache.Status) bool { return now.LastError != nil })
+	s.status(t, cc, "a", func(now status.Cluster) bool { return now.LastError != nil })
 	begin := time.Now()
 	s.store(t, "a", s.remote.Kubeconfig())
 	clusters.Wait(s.key("a"), clustercache.Connected)
@@ -194,9 +195,9 @@ func caseNotReadyYet(t *testing.T, s *site) {
 	o.Discover = true
 	cc := fleettest.Start(t, o)
 	clusters := fleettest.Follow(t, cc)
-	now := s.status(t, cc, "a", func(now clustercache.Status) bool {
+	now := s.status(t, cc, "a", func(now status.Cluster) bool {
 		// Connecting for a moment, if the resolver reports another change.
-		return now.Phase == clustercache.PhasePending && now.LastError != nil
+		return now.Phase == status.PhasePending && now.LastError != nil
 	})
 	require.ErrorIs(t, now.LastError, resolver.ErrNotReady)
 	require.Zero(t, proxy.Stats().Accepted)
@@ -268,7 +269,7 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	s.store(t, "theirs", append(others.Kubeconfig(), '\n'), map[string]string{"fleet": "theirs"})
 	// Events are ordered: earlier ones are seen before this one.
 	s.store(t, "mine", s.hub.Kubeconfig(), map[string]string{"fleet": s.name})
-	s.status(t, cc, "mine", func(now clustercache.Status) bool { return now.HistoryResets == 1 })
+	s.status(t, cc, "mine", func(now status.Cluster) bool { return now.HistoryResets == 1 })
 	require.Equal(t, []client.ObjectKey{s.key("mine")}, cc.Clusters())
 	require.Zero(t, others.Stats().Accepted)
 

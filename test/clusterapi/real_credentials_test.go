@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -42,7 +43,7 @@ func caseRevokedToken(t *testing.T, s *site) {
 	e := c.clusters.Wait(s.key("a"), clustercache.Disconnected)
 	require.Equal(t, "Unauthorized", e.Reason)
 	now := s.status(t, c.cc, "a",
-		func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
+		func(now status.Cluster) bool { return now.Phase == status.PhaseDisconnected })
 	require.Equal(t, e.Time.Round(time.Second), now.Since.Round(time.Second))
 	require.Equal(t, 1, c.w.Status().References)
 	require.ErrorIs(t, s.get(t, c.cc, "a"), clustercache.ErrNotConnected)
@@ -100,7 +101,7 @@ func caseOnlyTheTokenChanges(t *testing.T, s *site) {
 		old := s.ready(t, c.cc, "a").Revision
 		require.NoError(t, account.Reissue(t.Context()))
 		s.store(t, "a", account.Kubeconfig())
-		s.status(t, c.cc, "a", func(now clustercache.Status) bool { return now.Revision != old })
+		s.status(t, c.cc, "a", func(now status.Cluster) bool { return now.Revision != old })
 	}
 	require.Empty(t, c.told(t, "three"))
 	close(stop)
@@ -138,7 +139,7 @@ func caseRecreatedCluster(t *testing.T, s *site) {
 	s.unstore(t, "a")
 	s.store(t, "a", s.hub.Kubeconfig())
 	c.objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
-	s.status(t, c.cc, "a", func(now clustercache.Status) bool { return now.Epoch != epoch })
+	s.status(t, c.cc, "a", func(now status.Cluster) bool { return now.Epoch != epoch })
 	require.NoError(t, c.w.WaitForSync(t.Context()))
 	require.Eventually(t, func() bool { return old.Stats().Open == 0 }, fleettest.Patience, 10*time.Millisecond,
 		"the old connection is gone")
@@ -215,8 +216,8 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 		s.options(t, func(o *resolver.HubOptions) { o.Allow = resolver.Allow{Files: dir, Exec: []string{plugin}} }))
 	for field := range changes {
 		require.NoError(t, refusing.Cluster(s.key(name(field))).Engage())
-		now := s.status(t, refusing, name(field), func(now clustercache.Status) bool { return now.LastError != nil })
-		require.Equal(t, clustercache.PhaseRefused, now.Phase, field)
+		now := s.status(t, refusing, name(field), func(now status.Cluster) bool { return now.LastError != nil })
+		require.Equal(t, status.PhaseRefused, now.Phase, field)
 		refused, ok := errors.AsType[*resolver.RefusedError](now.LastError)
 		require.True(t, ok)
 		require.Equal(t, field, refused.Field)
@@ -231,8 +232,8 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	require.FileExists(t, ran)
 	require.NoError(t, allowing.Cluster(s.key(name("user.auth-provider"))).Engage())
 	now := s.status(t, allowing, name("user.auth-provider"),
-		func(now clustercache.Status) bool { return now.LastError != nil })
-	require.Equal(t, clustercache.PhaseRefused, now.Phase, "there is nothing that could permit it")
+		func(now status.Cluster) bool { return now.LastError != nil })
+	require.Equal(t, status.PhaseRefused, now.Phase, "there is nothing that could permit it")
 }
 
 // caseProbePathForbidden sets the path that Cluster API probes; the default

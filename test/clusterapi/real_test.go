@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -117,9 +118,9 @@ func (s *site) get(t *testing.T, cc *clustercache.ClusterCache, name string, opt
 
 // status waits until the status of a cluster is as wanted.
 func (s *site) status(t *testing.T, cc *clustercache.ClusterCache, name string,
-	want func(clustercache.Status) bool) clustercache.Status {
+	want func(status.Cluster) bool) status.Cluster {
 	t.Helper()
-	var last clustercache.Status
+	var last status.Cluster
 	require.Eventually(t, func() bool {
 		var err error
 		last, err = cc.Cluster(s.key(name)).Status()
@@ -128,9 +129,9 @@ func (s *site) status(t *testing.T, cc *clustercache.ClusterCache, name string,
 	return last
 }
 
-func (s *site) ready(t *testing.T, cc *clustercache.ClusterCache, name string) clustercache.Status {
+func (s *site) ready(t *testing.T, cc *clustercache.ClusterCache, name string) status.Cluster {
 	t.Helper()
-	return s.status(t, cc, name, func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseReady })
+	return s.status(t, cc, name, func(now status.Cluster) bool { return now.Phase == status.PhaseReady })
 }
 
 // requests returns the requests that reached a cluster from the case's

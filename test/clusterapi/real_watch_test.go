@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
@@ -58,13 +59,13 @@ func caseUnroutable(t *testing.T, s *site) {
 	require.NoError(t, w.WaitForSync(t.Context()))
 	s.ready(t, cc, "good")
 	lost := s.status(t, cc, "free-port",
-		func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
+		func(now status.Cluster) bool { return now.Phase == status.PhaseDisconnected })
 	require.Equal(t, "Unreachable", lost.Reason)
 	require.Zero(t, lost.Connects)
 
 	clusters.Wait(s.key("a"), clustercache.Connected)
 	proxy.Blackhole(faultproxy.Both)
-	require.Equal(t, clustercache.PhaseDegraded, clusters.Wait(s.key("a"), clustercache.PhaseChanged).Phase)
+	require.Equal(t, status.PhaseDegraded, clusters.Wait(s.key("a"), clustercache.PhaseChanged).Phase)
 	require.Equal(t, "Timeout", clusters.Wait(s.key("a"), clustercache.Disconnected).Reason)
 	require.ErrorIs(t, s.get(t, cc, "a"), clustercache.ErrNotConnected)
 	require.NoError(t, s.get(t, cc, "a", clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)))
@@ -154,9 +155,9 @@ func caseOptionalKind(t *testing.T, s *site) {
 	fleettest.FollowObjects(t, cc,
 		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{},
 			clustercache.Kind(gadget)}, Watch: true})
-	s.status(t, cc, "with", func(now clustercache.Status) bool { return now.Synced == 2 && now.Unmapped == 0 })
-	now := s.status(t, cc, "without", func(now clustercache.Status) bool { return now.Synced == 1 })
-	require.Equal(t, clustercache.PhaseReady, now.Phase)
+	s.status(t, cc, "with", func(now status.Cluster) bool { return now.Synced == 2 && now.Unmapped == 0 })
+	now := s.status(t, cc, "without", func(now status.Cluster) bool { return now.Synced == 1 })
+	require.Equal(t, status.PhaseReady, now.Phase)
 	require.Equal(t, 1, now.Unmapped)
 	w, err := cc.Cluster(s.key("without")).Watch(t.Context(), clustercache.Kind(gadget))
 	require.NoError(t, err)
@@ -185,7 +186,7 @@ func caseRefusedWatch(t *testing.T, s *site) {
 	require.True(t, apierrors.IsForbidden(secrets.Status().LastError))
 	require.False(t, secrets.HasSynced())
 	require.True(t, c.w.HasSynced())
-	require.Equal(t, clustercache.PhaseReady, s.ready(t, c.cc, "a").Phase)
+	require.Equal(t, status.PhaseReady, s.ready(t, c.cc, "a").Phase)
 
 	// A permission that is lost while the watch runs shows when the watch has
 	// to be renewed.

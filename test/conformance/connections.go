@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 func connections() []Behaviour {
@@ -42,9 +43,9 @@ func reconnect(e *env) {
 	f := e.settled()
 	lists := e.cluster.Lists("configmaps")
 	e.cluster.Disconnect()
-	e.phase(clustercache.PhaseDisconnected)
+	e.phase(status.PhaseDisconnected)
 	e.cluster.Connect()
-	e.phase(clustercache.PhaseReady)
+	e.phase(status.PhaseReady)
 	e.create("red", "c")
 	f.expect("Added c red")
 	require.Equal(e, lists, e.cluster.Lists("configmaps"))
@@ -56,13 +57,13 @@ func reconnect(e *env) {
 func missed(e *env) {
 	f := e.settled()
 	e.cluster.Disconnect()
-	e.phase(clustercache.PhaseDisconnected)
+	e.phase(status.PhaseDisconnected)
 	e.paint("a", "blue")
 	e.paint("a", "green")
 	e.delete("b")
 	e.create("red", "c")
 	e.cluster.Connect()
-	e.phase(clustercache.PhaseReady)
+	e.phase(status.PhaseReady)
 	e.create("red", "last")
 	seen := map[string]int{}
 	for {
@@ -88,7 +89,7 @@ func missed(e *env) {
 func disconnectedReads(e *env) {
 	e.settled()
 	e.cluster.Disconnect()
-	e.phase(clustercache.PhaseDisconnected)
+	e.phase(status.PhaseDisconnected)
 	got := &corev1.ConfigMap{}
 	require.ErrorIs(e, e.reader().Get(e.Context(), e.named("a"), got), clustercache.ErrNotConnected)
 	require.ErrorIs(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly),
@@ -107,7 +108,7 @@ func disconnectedReads(e *env) {
 	require.Equal(e, "Unreachable", s.Reason)
 	require.Error(e, s.LastError)
 	e.cluster.Connect()
-	e.phase(clustercache.PhaseReady)
+	e.phase(status.PhaseReady)
 	require.NoError(e, e.status().LastError)
 }
 
@@ -124,7 +125,7 @@ func rotation(e *env) {
 	require.Equal(e, lists, e.cluster.Lists("configmaps"))
 	s := e.status()
 	require.Equal(e, 1, s.Connects)
-	require.Equal(e, clustercache.PhaseReady, s.Phase)
+	require.Equal(e, status.PhaseReady, s.Phase)
 }
 
 func rollback(e *env) {
@@ -138,7 +139,7 @@ func rollback(e *env) {
 	uid, epoch := e.status().UID, e.status().Epoch
 	back()
 	f.skipTo("Updated a red", "Deleted c red", "Added b red")
-	e.eventually(func() bool { return e.status().Epoch != epoch && e.status().Phase == clustercache.PhaseReady },
+	e.eventually(func() bool { return e.status().Epoch != epoch && e.status().Phase == status.PhaseReady },
 		"another epoch")
 	require.Equal(e, uid, e.status().UID)
 	e.paint("a", "green")
@@ -166,7 +167,7 @@ func replaced(e *env) {
 	e.namespace()
 	e.create("blue", "b")
 	f.skipTo("Deleted a red", "Deleted b red", "Added b blue")
-	e.phase(clustercache.PhaseReady)
+	e.phase(status.PhaseReady)
 	after := e.status()
 	require.NotEqual(e, before.UID, after.UID)
 	require.NotEqual(e, before.Epoch, after.Epoch)

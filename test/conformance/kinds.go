@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 func kinds() []Behaviour {
@@ -153,7 +154,7 @@ func forbiddenKind(e *env) {
 	require.True(e, apierrors.IsForbidden(err), "%v", err)
 	e.watch()
 	require.Equal(e, []string{"a"}, e.names(clustercache.CacheOnly))
-	require.Equal(e, clustercache.PhaseReady, e.status().Phase)
+	require.Equal(e, status.PhaseReady, e.status().Phase)
 	e.cluster.Allow()
 	e.eventually(w.HasSynced, "synced")
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 func reads() []Behaviour {
@@ -239,7 +240,7 @@ func statusTells(e *env) {
 	e.watch()
 	s := e.status()
 	require.True(e, s.Connected)
-	require.Equal(e, clustercache.PhaseReady, s.Phase)
+	require.Equal(e, status.PhaseReady, s.Phase)
 	kubeSystem := &corev1.Namespace{}
 	require.NoError(e, e.admin.Get(e.Context(), client.ObjectKey{Name: "kube-system"}, kubeSystem))
 	require.Equal(e, string(kubeSystem.UID), s.UID)

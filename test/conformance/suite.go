@@ -23,6 +23,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -163,7 +164,7 @@ func newEnv(t *testing.T, bed Bed) *env {
 	done := make(chan error, 1)
 	go func() { done <- cc.Start(ctx) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-	e.phase(clustercache.PhaseReady)
+	e.phase(status.PhaseReady)
 	return e
 }
 
@@ -263,7 +264,7 @@ func (e *env) eventually(ok func() bool, what string) {
 	require.Eventually(e, ok, limit, 20*time.Millisecond, what)
 }
 
-func (e *env) phase(want clustercache.Phase) {
+func (e *env) phase(want status.Phase) {
 	e.Helper()
 	e.eventually(func() bool {
 		s, err := e.cc.Cluster(e.key()).Status()
@@ -271,7 +272,7 @@ func (e *env) phase(want clustercache.Phase) {
 	}, string(want))
 }
 
-func (e *env) status() clustercache.Status {
+func (e *env) status() status.Cluster {
 	e.Helper()
 	s, err := e.cc.Cluster(e.key()).Status()
 	require.NoError(e, err)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -97,7 +98,7 @@ func TestRealMemberBehindABalancerIsNotTheCluster(t *testing.T) {
 
 			requireNeverDisconnected(t, clusters)
 			s := fleettest.Status(t, cc)
-			require.Equal(t, clustercache.PhaseReady, s.Phase)
+			require.Equal(t, status.PhaseReady, s.Phase)
 			require.NoError(t, s.LastError)
 			require.Equal(t, 1, s.Connects)
 			require.Zero(t, s.HistoryResets)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/repeat"
@@ -53,7 +54,7 @@ func TestHazardStoppedServerIsReportedLate(t *testing.T) {
 				time.Sleep(downWithin)
 				synctest.Wait()
 				s := fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+				require.Equal(t, status.PhaseDisconnected, s.Phase)
 				require.Equal(t, "Unreachable", s.Reason)
 				require.WithinRange(t, s.LostSince, died, died.Add(downWithin))
 				require.GreaterOrEqual(t, s.Failures, 3)
@@ -158,7 +159,7 @@ func streamsEnd(t *testing.T, clusters, watches int) {
 	time.Sleep(10 * time.Second)
 	require.Equal(t, 2, probed(), "streams that broke")
 	for _, s := range cc.Statuses() {
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 		require.Equal(t, watches, s.Synced)
 	}
 }
@@ -184,7 +185,7 @@ func TestRealStoppedServerIsDisconnected(t *testing.T) {
 		e := clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
 		t.Logf("%s: disconnected after %s", name, time.Since(stopped).Round(time.Millisecond))
 		require.Equal(t, "Unreachable", e.Reason, name)
-		require.Equal(t, clustercache.PhaseDisconnected, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseDisconnected, fleettest.Status(t, cc).Phase)
 
 		require.NoError(t, server.StartAPIServer(t.Context()))
 		clusters.Wait(fleettest.Key("a"), clustercache.Connected)

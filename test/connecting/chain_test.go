@@ -23,6 +23,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/repeat"
 )
@@ -61,8 +62,8 @@ func TestHazardChainTakesNoMissingSecretForAGoneCluster(t *testing.T) {
 				time.Sleep(time.Hour)
 				require.Empty(t, h.Take(), "a missing Secret deletes nothing")
 				s := fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhasePending, s.Phase)
-				require.Equal(t, clustercache.ReasonNoAccess, s.Reason)
+				require.Equal(t, status.PhasePending, s.Phase)
+				require.Equal(t, status.ReasonNoAccess, s.Reason)
 				require.ErrorIs(t, s.LastError, resolver.ErrSecretNotFound)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -123,7 +124,7 @@ func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 
 					d.Set(fleettest.Key("a"), api.Config())
 					time.Sleep(time.Minute)
-					require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+					require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 					require.Empty(t, h.Take())
 				})
 			})
@@ -185,11 +186,11 @@ func TestHazardGoneClusterIsNeverAskedForAgain(t *testing.T) {
 		d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
 		time.Sleep(10 * time.Minute)
 		require.Equal(t, []string{"Added one", "Deleted one"}, h.Take())
-		require.Equal(t, clustercache.PhaseGone, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseGone, fleettest.Status(t, cc).Phase)
 
 		d.Set(fleettest.Key("a"), api.Config())
 		time.Sleep(time.Minute)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Equal(t, []string{"Added one"}, h.Take())
 	})
 }

@@ -17,58 +17,59 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breakIt func(api *fleettest.API, d *fleettest.Directory)
-		phase   clustercache.Phase
+		phase   status.Phase
 		reason  string
 	}{
 		"no Secret": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
-		}, clustercache.PhasePending, "NoAccess"},
+		}, status.PhasePending, "NoAccess"},
 		"no cluster": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
-		}, clustercache.PhaseGone, "ClusterNotFound"},
+		}, status.PhaseGone, "ClusterNotFound"},
 		"refused field": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Fail(fleettest.Key("a"), &resolver.RefusedError{Field: "user.exec", Reason: "is refused"})
-		}, clustercache.PhaseRefused, "Refused"},
+		}, status.PhaseRefused, "Refused"},
 		"bad kubeconfig": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Fail(fleettest.Key("a"), &resolver.KubeconfigError{Reason: "is no YAML"})
-		}, clustercache.PhaseDisconnected, "BadAccess"},
+		}, status.PhaseDisconnected, "BadAccess"},
 		"hub trouble": {
 			func(_ *fleettest.API, d *fleettest.Directory) { d.Fail(fleettest.Key("a"), errors.New("hub")) },
-			clustercache.PhaseDisconnected, "Unknown"},
+			status.PhaseDisconnected, "Unknown"},
 		"401": {
 			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusUnauthorized, "/") },
-			clustercache.PhaseDisconnected, "Unauthorized"},
+			status.PhaseDisconnected, "Unauthorized"},
 		"503": {
 			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusServiceUnavailable, "/") },
-			clustercache.PhaseDisconnected, "Server"},
+			status.PhaseDisconnected, "Server"},
 		"429": {
 			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusTooManyRequests, "/") },
-			clustercache.PhaseDisconnected, "Throttled"},
+			status.PhaseDisconnected, "Throttled"},
 		"redirect": {
 			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusTemporaryRedirect, "/") },
-			clustercache.PhaseRefused, "Refused"},
+			status.PhaseRefused, "Refused"},
 		"hangs": {func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(-1, "/") },
-			clustercache.PhaseDisconnected, "Timeout"},
+			status.PhaseDisconnected, "Timeout"},
 		"nobody listens": {func(api *fleettest.API, _ *fleettest.Directory) { api.Die() },
-			clustercache.PhaseDisconnected, "Unreachable"},
+			status.PhaseDisconnected, "Unreachable"},
 		"no kube-system": {func(api *fleettest.API, _ *fleettest.Directory) {
 			api.FailWith(http.StatusInternalServerError, "kube-system")
-		}, clustercache.PhaseDisconnected, "Server"},
+		}, status.PhaseDisconnected, "Server"},
 		"resolver hangs": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Answer(fleettest.Key("a"), func() (resolver.Access, error) {
 				time.Sleep(5 * time.Second)
 				return resolver.Access{}, errors.New("slow")
 			})
-		}, clustercache.PhaseDisconnected, "Unknown"},
+		}, status.PhaseDisconnected, "Unknown"},
 		"empty resolving": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Answer(fleettest.Key("a"), func() (resolver.Access, error) { return resolver.Access{}, nil })
-		}, clustercache.PhaseDisconnected, "Unknown"},
+		}, status.PhaseDisconnected, "Unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,12 +86,12 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 				require.Equal(t, tc.reason, s.Reason)
 				require.Error(t, s.LastError)
 				err := fleettest.Get(t, cc)
-				if tc.phase == clustercache.PhaseGone {
+				if tc.phase == status.PhaseGone {
 					require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 				} else {
 					require.ErrorIs(t, err, clustercache.ErrNotConnected)
 				}
-				if tc.phase == clustercache.PhasePending {
+				if tc.phase == status.PhasePending {
 					require.ErrorIs(t, err, resolver.ErrNoAccess)
 					require.Zero(t, api.Dialled())
 				}
@@ -100,7 +101,7 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 				d.SetQuietly(fleettest.Key("a"), api.Config())
 				time.Sleep(31 * time.Second) // no change is reported by the resolver
 				synctest.Wait()
-				require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+				require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 				require.NoError(t, fleettest.Status(t, cc).LastError)
 				require.NoError(t, w.WaitForSync(t.Context()))
 			})
@@ -116,7 +117,7 @@ func TestNothingIsSentWhileThereIsNoAccess(t *testing.T) {
 		w := fleettest.Watch(t, cc)
 		time.Sleep(time.Hour)
 		require.Zero(t, api.Dialled())
-		require.Equal(t, clustercache.PhasePending, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhasePending, fleettest.Status(t, cc).Phase)
 		d.Set(fleettest.Key("a"), api.Config()) // a reported change takes effect at once
 		synctest.Wait()
 		require.True(t, w.HasSynced())
@@ -139,7 +140,7 @@ func TestLeastPrivilegedCredentialsConnect(t *testing.T) {
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 		require.Contains(t, fleettest.Status(t, cc).UID, "presumed-")
 		time.Sleep(10 * time.Minute)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 	})
 }
@@ -153,7 +154,7 @@ func TestUnchangedAccessIsNoRequest(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, before, api.Total())
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 	})
 }
 
@@ -168,7 +169,7 @@ func TestNewAccessThatDoesNotWorkLeavesTheOldInUse(t *testing.T) {
 		d.Set(fleettest.Key("a"), bad)
 		time.Sleep(time.Minute)
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 		require.Error(t, s.LastError)
 		require.NoError(t, fleettest.Get(t, cc, clustercache.CacheOnly))
 	})
@@ -190,7 +191,7 @@ func TestRevokedTokenAsksTheResolverAtOnce(t *testing.T) {
 		require.Error(t, fleettest.Get(t, cc, clustercache.MaxStaleness(1)))
 		synctest.Wait()
 		require.Equal(t, asked+1, d.TimesAsked(fleettest.Key("a")))
-		require.Equal(t, clustercache.PhaseDisconnected, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseDisconnected, fleettest.Status(t, cc).Phase)
 		require.Equal(t, "Unauthorized", fleettest.Status(t, cc).Reason)
 		require.Zero(t, time.Since(at), "one rejected request is enough")
 
@@ -199,7 +200,7 @@ func TestRevokedTokenAsksTheResolverAtOnce(t *testing.T) {
 		api.Heal()
 		d.Set(fleettest.Key("a"), renewed)
 		synctest.Wait()
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Equal(t, 1, api.Count("stream /api/v1/configmaps"), "a rotated token costs no list")
 	})
 }
@@ -216,7 +217,7 @@ func TestSecretDeletedAndRecreatedWithinGrace(t *testing.T) {
 		require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 		d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
 		time.Sleep(40 * time.Second)
-		require.Equal(t, clustercache.PhasePending, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhasePending, fleettest.Status(t, cc).Phase)
 		before := api.Total()
 		time.Sleep(time.Hour)
 		require.Equal(t, before, api.Total())
@@ -385,7 +386,7 @@ func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 		_, before := objects.Wait(fleettest.Named(fleettest.Key("a"), "three"))
 		require.Empty(t, before)
 		require.Equal(t, 1, fleettest.Status(t, cc).HistoryResets)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 	})
 }
 
@@ -406,7 +407,7 @@ func TestNewsThatComesWhileAClusterIsForgottenIsNotLost(t *testing.T) {
 			clusters.Wait(fleettest.Key("a"), clustercache.Removed)
 			d.Set(fleettest.Key("a"), api.Config())
 			time.Sleep(time.Second)
-			require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+			require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		}
 	})
 }

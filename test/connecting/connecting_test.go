@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -137,8 +138,8 @@ func TestHazardReleasedLooksLikeVanished(t *testing.T) {
 		events.Wait(fleettest.Key("one"), clustercache.Connected)
 		cc.Cluster(fleettest.Key("one")).Disengage()
 		gone := events.Wait(fleettest.Key("one"), clustercache.Removed)
-		require.Equal(t, clustercache.PhaseGone, gone.Phase)
-		require.Equal(t, clustercache.ReasonReleased, gone.Reason)
+		require.Equal(t, status.PhaseGone, gone.Phase)
+		require.Equal(t, status.ReasonReleased, gone.Reason)
 		synctest.Wait()
 		_, err := cc.Cluster(fleettest.Key("one")).Status()
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)

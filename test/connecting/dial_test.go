@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -30,7 +31,7 @@ func written(server string) resolver.Func {
 
 // attempted engages the cluster, and returns its status after the first
 // attempt.
-func attempted(t *testing.T, o clustercache.Options) clustercache.Status {
+func attempted(t *testing.T, o clustercache.Options) status.Cluster {
 	t.Helper()
 	cc := fleettest.Start(t, o)
 	require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
@@ -111,8 +112,8 @@ func TestAddressesThatOthersWroteAreJudgedWhenTheyAreDialled(t *testing.T) {
 	refused := func(t *testing.T, o clustercache.Options) {
 		t.Helper()
 		s := attempted(t, o)
-		require.Equal(t, clustercache.PhaseRefused, s.Phase, "%v", s.LastError)
-		require.Equal(t, clustercache.ReasonRefused, s.Reason)
+		require.Equal(t, status.PhaseRefused, s.Phase, "%v", s.LastError)
+		require.Equal(t, status.ReasonRefused, s.Reason)
 		_, ok := errors.AsType[*resolver.RefusedError](s.LastError)
 		require.True(t, ok, "%v", s.LastError)
 		require.NotContains(t, s.LastError.Error(), "canary")
@@ -164,7 +165,7 @@ func TestAddressesThatOthersWroteAreJudgedWhenTheyAreDialled(t *testing.T) {
 func TestAddressesThatAreAllowedAreDialled(t *testing.T) {
 	t.Run("loopback outside of a Pod", func(t *testing.T) {
 		address, count := contacts(t)
-		require.Equal(t, clustercache.PhaseDisconnected,
+		require.Equal(t, status.PhaseDisconnected,
 			attempted(t, fleettest.Silent(written("https://"+address))).Phase)
 		require.Positive(t, count.Load())
 	})
@@ -179,7 +180,7 @@ func TestAddressesThatAreAllowedAreDialled(t *testing.T) {
 		config := api.Config()
 		config.Host, config.Dial = "https://"+address, nil
 		d.Set(fleettest.Key("a"), config)
-		require.Equal(t, clustercache.PhaseDisconnected, attempted(t, fleettest.Silent(d)).Phase)
+		require.Equal(t, status.PhaseDisconnected, attempted(t, fleettest.Silent(d)).Phase)
 		require.Positive(t, count.Load())
 	})
 	t.Run("Options.Dial has the say", func(t *testing.T) {
@@ -190,7 +191,7 @@ func TestAddressesThatAreAllowedAreDialled(t *testing.T) {
 			dialled <- address
 			return nil, errors.New("no tunnel")
 		}
-		require.Equal(t, clustercache.PhaseDisconnected, attempted(t, o).Phase)
+		require.Equal(t, status.PhaseDisconnected, attempted(t, o).Phase)
 		require.Equal(t, "198.51.100.1:443", <-dialled)
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -53,12 +53,12 @@ func TestHazardKindsOfAnotherCluster(t *testing.T) {
 				}
 				require.Equal(t, before, asked())
 				require.Equal(t, epoch, fleettest.Status(t, cc).Epoch)
-				require.Equal(t, clustercache.PhaseDegraded, fleettest.Status(t, cc).Phase)
+				require.Equal(t, status.PhaseDegraded, fleettest.Status(t, cc).Phase)
 				require.Equal(t, "Timeout", fleettest.Status(t, cc).Reason)
 
 				proxy.Move(a)
 				time.Sleep(time.Minute)
-				require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+				require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 				_, err = mapper.RESTMapping(schema.GroupKind{Group: "example.com", Kind: "Widget"})
 				require.True(t, meta.IsNoMatchError(err), "%v", err)
 				require.Equal(t, before, asked())

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -109,7 +110,7 @@ type failureState struct {
 	// breakIt and repair return the resolver's next answer, if it changes.
 	breakIt, repair func(t *testing.T) *rest.Config
 
-	phase  clustercache.Phase
+	phase  status.Phase
 	reason string
 	is     func(error) bool
 }
@@ -159,7 +160,7 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 		tell(f.breakIt)
 	}
 
-	var s clustercache.Status
+	var s status.Cluster
 	require.Eventually(t, func() bool {
 		s, err = cc.Cluster(k).Status()
 		require.NoError(t, err)
@@ -186,7 +187,7 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 	}
 	s, err = cc.Cluster(k).Status()
 	require.NoError(t, err)
-	require.Equal(t, clustercache.PhaseReady, s.Phase)
+	require.Equal(t, status.PhaseReady, s.Phase)
 	require.NoError(t, s.LastError)
 	require.Empty(t, s.Reason)
 	require.True(t, w.HasSynced())
@@ -217,7 +218,7 @@ func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 				require.NoError(t, revoked.Reissue(t.Context()))
 				return revoked.Config()
 			},
-			phase: clustercache.PhaseDisconnected, reason: "Unauthorized", is: apierrors.IsUnauthorized,
+			phase: status.PhaseDisconnected, reason: "Unauthorized", is: apierrors.IsUnauthorized,
 		},
 		{
 			name: "expired client certificate",
@@ -230,7 +231,7 @@ func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 				require.NoError(t, expiring.Reissue(time.Now().Add(time.Hour)))
 				return expiring.Config()
 			},
-			phase: clustercache.PhaseDisconnected, reason: "Unauthorized", is: apierrors.IsUnauthorized,
+			phase: status.PhaseDisconnected, reason: "Unauthorized", is: apierrors.IsUnauthorized,
 		},
 		{
 			name: "wrong authority",
@@ -240,33 +241,33 @@ func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 				return config
 			},
 			repair: func(*testing.T) *rest.Config { return c.Config() },
-			phase:  clustercache.PhaseDisconnected, reason: "TLSUnknownAuthority",
+			phase:  status.PhaseDisconnected, reason: "TLSUnknownAuthority",
 			is: func(err error) bool { _, ok := errors.AsType[x509.UnknownAuthorityError](err); return ok },
 		},
 	}
 	for _, s := range []struct {
 		name   string
 		page   http.HandlerFunc
-		phase  clustercache.Phase
+		phase  status.Phase
 		reason string
 		is     func(error) bool
 	}{
 		{
 			"503 storm", page(http.StatusServiceUnavailable, "Retry-After: 1000000000", "come back in thirty years"),
-			clustercache.PhaseDisconnected, "Server", apierrors.IsServiceUnavailable,
+			status.PhaseDisconnected, "Server", apierrors.IsServiceUnavailable,
 		},
 		{
 			"login page", page(http.StatusOK, "Content-Type: text/html; charset=utf-8",
 				"<html><form>who are you?</form></html>"),
-			clustercache.PhaseDisconnected, "NotKubernetes", isError(clustercache.ErrNotKubernetes),
+			status.PhaseDisconnected, "NotKubernetes", isError(clustercache.ErrNotKubernetes),
 		},
 		{
 			"page that forbids", page(http.StatusForbidden, "Content-Type: text/html", "<html>not from there</html>"),
-			clustercache.PhaseDisconnected, "NotKubernetes", isError(clustercache.ErrNotKubernetes),
+			status.PhaseDisconnected, "NotKubernetes", isError(clustercache.ErrNotKubernetes),
 		},
 		{
 			"redirect to a login page", page(http.StatusFound, "Location: https://login.example/", ""),
-			clustercache.PhaseRefused, "Refused", isError(clustercache.ErrRefused),
+			status.PhaseRefused, "Refused", isError(clustercache.ErrRefused),
 		},
 	} {
 		door := newFrontDoor(t, c)
@@ -337,7 +338,7 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 		require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == tc.reason }, fleettest.Patience,
 			10*time.Millisecond, tc.reason)
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		require.Equal(t, status.PhaseDisconnected, s.Phase)
 		for _, err := range []error{s.LastError, fleettest.Get(t, cc)} {
 			invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
 			require.True(t, ok, "%v", err)
@@ -350,7 +351,7 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	fleettest.Create(t, c, "healed")
 	_, before := objects.Wait(fleettest.Named(fleettest.Key("a"), "healed"))
 	require.Empty(t, before, "an event for what did not change")
-	require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+	require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 	require.NoError(t, fleettest.Status(t, cc).LastError)
 }
 
@@ -398,7 +399,7 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	_, before := objects.Wait(fleettest.Named(fleettest.Key("a"), "two"))
 	require.Empty(t, before)
 	require.NoError(t, maps.Status().LastError)
-	require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+	require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 
 	require.NoError(t, c.Client().Create(t.Context(), &corev1.Secret{ObjectMeta: fleettest.ObjectMeta("seen-again")}))
 	require.NoError(t, account.Grant(t.Context(), fleettest.ReadConfigMaps[0], readSecrets))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -28,7 +29,7 @@ func TestHazardMistypedPathIsSeen(t *testing.T) {
 		RetryInterval: time.Second})
 	require.Eventually(t, func() bool {
 		s, err := cc.Cluster(client.ObjectKey{Name: path}).Status()
-		return err == nil && errors.Is(s.LastError, fs.ErrNotExist) && s.Reason == clustercache.ReasonNoAccess
+		return err == nil && errors.Is(s.LastError, fs.ErrNotExist) && s.Reason == status.ReasonNoAccess
 	}, 30*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return book.Count("Clusters cannot be listed") > 0 }, 30*time.Second,
 		10*time.Millisecond)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -45,6 +45,6 @@ func TestHazardRemovedClusterIsKnownAgainForAMoment(t *testing.T) {
 		synctest.Wait()
 		s, err := cc.Cluster(fleettest.Key("a")).Status()
 		require.NoError(t, err)
-		require.Equal(t, clustercache.PhaseReady, s.Phase, "it is back")
+		require.Equal(t, status.PhaseReady, s.Phase, "it is back")
 	})
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -40,7 +40,7 @@ func TestWithdrawnAccessIsUsedForGraceAtMost(t *testing.T) {
 				time.Sleep(2 * time.Millisecond)
 				synctest.Wait()
 				require.False(t, fleettest.Status(t, cc).Connected)
-				require.Equal(t, clustercache.PhasePending, fleettest.Status(t, cc).Phase)
+				require.Equal(t, status.PhasePending, fleettest.Status(t, cc).Phase)
 				sent := api.Total()
 				time.Sleep(time.Hour)
 				require.Equal(t, sent, api.Total(), "nothing is sent")

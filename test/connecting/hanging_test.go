@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -58,8 +58,8 @@ func withPlugin(t *testing.T, config *rest.Config, file string) *rest.Config {
 
 // hasReason reports whether a status says why there is no connection, what was
 // waited for, and when it is tried again.
-func hasReason(s clustercache.Status) bool {
-	return s.Phase == clustercache.PhaseDisconnected && s.Reason != "" && s.LastError != nil && s.Failures > 0 &&
+func hasReason(s status.Cluster) bool {
+	return s.Phase == status.PhaseDisconnected && s.Reason != "" && s.LastError != nil && s.Failures > 0 &&
 		!s.NextAttempt.IsZero()
 }
 
@@ -84,7 +84,7 @@ func TestHazardPluginThatHangsHasAReason(t *testing.T) {
 			}
 			cc := fleettest.Start(t, o)
 			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
-			var s clustercache.Status
+			var s status.Cluster
 			require.Eventually(t, func() bool {
 				s = fleettest.Status(t, cc)
 				return hasReason(s)
@@ -102,7 +102,7 @@ func TestHazardPluginThatHangsHasAReason(t *testing.T) {
 
 			d.Set(fleettest.Key("a"), api.Config()) // healing needs no restart
 			require.Eventually(t, func() bool {
-				return fleettest.Status(t, cc).Phase == clustercache.PhaseReady
+				return fleettest.Status(t, cc).Phase == status.PhaseReady
 			}, fleettest.Patience, 20*time.Millisecond)
 		})
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -129,7 +130,7 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	t.Logf("not connected after %s; slowest read of the other cluster %s", time.Since(killed).Round(time.Millisecond),
 		slowest)
 	e := clusters.Wait(eastKey, clustercache.Disconnected)
-	require.Equal(t, clustercache.PhaseDisconnected, e.Phase)
+	require.Equal(t, status.PhaseDisconnected, e.Phase)
 	require.Equal(t, "Unreachable", e.Reason)
 
 	// It is started again: events flow again through the same handlers, and
@@ -140,10 +141,10 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	_, before := objects.Wait(fleettest.Named(eastKey, "four"))
 	require.Empty(t, slices.DeleteFunc(before,
 		func(e clustercache.ObjectEvent) bool { return e.Initial || e.Object().GetNamespace() != "default" }))
-	status, err := cc.Cluster(eastKey).Status()
+	s, err := cc.Cluster(eastKey).Status()
 	require.NoError(t, err)
-	require.Equal(t, clustercache.PhaseReady, status.Phase)
-	require.Equal(t, 2, status.Connects)
+	require.Equal(t, status.PhaseReady, s.Phase)
+	require.Equal(t, 2, s.Connects)
 }
 
 func TestRealCutConnectionCausesNoList(t *testing.T) {

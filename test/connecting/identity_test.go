@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -36,7 +36,7 @@ func TestServerThatForbidsEverythingAtItsStartIsTheSameCluster(t *testing.T) {
 		time.Sleep(time.Minute)
 
 		after := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseReady, after.Phase)
+		require.Equal(t, status.PhaseReady, after.Phase)
 		require.Equal(t, before.UID, after.UID)
 		require.Equal(t, before.Epoch, after.Epoch)
 		require.Zero(t, after.HistoryResets)

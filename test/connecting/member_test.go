@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -166,7 +167,7 @@ func TestHazardDrainOfOneMemberIsTheEndOfTheCluster(t *testing.T) {
 		b.stop(1)
 		time.Sleep(2 * time.Minute)
 		require.Empty(t, phases())
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 		require.LessOrEqual(t, b.dials()-dials, 15) // over HTTP/1.1, each proof needs one
 	})
@@ -183,7 +184,7 @@ func TestHazardBalancerThatNoticesLate(t *testing.T) {
 		time.Sleep(45 * time.Second)
 		b.stop(1)
 		time.Sleep(time.Minute)
-		require.Equal(t, []clustercache.Phase{clustercache.PhaseDegraded, clustercache.PhaseReady}, phases())
+		require.Equal(t, []status.Phase{status.PhaseDegraded, status.PhaseReady}, phases())
 		require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 	})
 }
@@ -207,7 +208,7 @@ func TestHazardOneMemberFails(t *testing.T) {
 					require.True(t, fleettest.Status(t, cc).Connected)
 				}
 				s := fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhaseReady, s.Phase)
+				require.Equal(t, status.PhaseReady, s.Phase)
 				require.NoError(t, s.LastError)
 				require.Equal(t, 1, s.Connects)
 				require.NoError(t, fleettest.Get(t, cc, clustercache.LiveOnly))
@@ -251,10 +252,10 @@ func TestHazardMemberThatRejectsCredentialsIsTheCluster(t *testing.T) {
 					time.Sleep(10 * time.Second)
 				}
 				s := fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhaseReady, s.Phase)
+				require.Equal(t, status.PhaseReady, s.Phase)
 				require.NoError(t, s.LastError)
 				require.Equal(t, 1, s.Connects)
-				require.NotContains(t, phases(), clustercache.PhaseDisconnected)
+				require.NotContains(t, phases(), status.PhaseDisconnected)
 			})
 		})
 	}
@@ -269,7 +270,7 @@ func TestRejectionByAllMembersIsTold(t *testing.T) {
 		require.Error(t, fleettest.Get(t, cc, clustercache.LiveOnly))
 		time.Sleep(time.Second)
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		require.Equal(t, status.PhaseDisconnected, s.Phase)
 		require.Equal(t, "Unauthorized", s.Reason)
 		require.LessOrEqual(t, b.dials()-dials, 6)
 	})
@@ -305,7 +306,7 @@ func TestHazardOneResourceRejectsCredentials(t *testing.T) {
 			}
 		}
 		require.Empty(t, phases())
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 		if strings.HasPrefix(b.Config().Host, "https:") {
 			require.LessOrEqual(t, api.Count(kubeSystem)-asked, 10*60/5+20, "one question in five seconds")

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -25,51 +25,51 @@ func TestHazardReportsThatChangeNothing(t *testing.T) {
 		begin func(d *fleettest.Directory, api *fleettest.API)
 		// connected clusters meet the fault after 15 s.
 		connected func(d *fleettest.Directory, api *fleettest.API)
-		phase     clustercache.Phase
+		phase     status.Phase
 		failures  int // at most
 		requests  int // at most
 	}{
 		"connections are refused": {
 			begin:    func(_ *fleettest.Directory, api *fleettest.API) { api.Die() },
-			phase:    clustercache.PhaseDisconnected,
+			phase:    status.PhaseDisconnected,
 			failures: 4,
 		},
 		"credentials are rejected": {
 			begin:    func(_ *fleettest.Directory, api *fleettest.API) { api.FailWith(http.StatusUnauthorized, "/") },
-			phase:    clustercache.PhaseDisconnected,
+			phase:    status.PhaseDisconnected,
 			failures: 4,
 			requests: 24,
 		},
 		"the cluster is not ready": {
 			begin: func(d *fleettest.Directory, _ *fleettest.API) { d.Fail(fleettest.Key("a"), resolver.ErrNotReady) },
-			phase: clustercache.PhasePending,
+			phase: status.PhasePending,
 		},
 		"the Secret is missing": {
 			begin: func(d *fleettest.Directory, _ *fleettest.API) {
 				d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
 			},
-			phase:    clustercache.PhasePending,
+			phase:    status.PhasePending,
 			failures: 1,
 		},
 		"policy refuses the access": {
 			begin: func(d *fleettest.Directory, _ *fleettest.API) {
 				d.Fail(fleettest.Key("a"), &resolver.RefusedError{Field: "user.exec", Reason: "is refused"})
 			},
-			phase:    clustercache.PhaseRefused,
+			phase:    status.PhaseRefused,
 			failures: 1,
 		},
 		"the hub does not answer": {
 			begin: func(d *fleettest.Directory, _ *fleettest.API) {
 				d.Fail(fleettest.Key("a"), errors.New("hub does not answer"))
 			},
-			phase:    clustercache.PhaseDisconnected,
+			phase:    status.PhaseDisconnected,
 			failures: 4,
 		},
 		"probes of a connected cluster fail": {
 			connected: func(_ *fleettest.Directory, api *fleettest.API) {
 				api.FailWith(http.StatusBadGateway, "/readyz")
 			},
-			phase:    clustercache.PhaseDegraded,
+			phase:    status.PhaseDegraded,
 			failures: 2,
 			requests: 12,
 		},
@@ -85,7 +85,7 @@ func TestHazardReportsThatChangeNothing(t *testing.T) {
 				config.BearerToken = "new"
 				d.Set(fleettest.Key("a"), config)
 			},
-			phase:    clustercache.PhaseReady,
+			phase:    status.PhaseReady,
 			failures: 7,
 			requests: 30,
 		},
@@ -120,9 +120,9 @@ func TestHazardReportsThatChangeNothing(t *testing.T) {
 				}
 				synctest.Wait()
 				require.GreaterOrEqual(t, d.TimesAsked(fleettest.Key("a")), asked+20)
-				status := fleettest.Status(t, cc)
-				require.Equal(t, tc.phase, status.Phase)
-				require.LessOrEqual(t, status.Failures, tc.failures)
+				s := fleettest.Status(t, cc)
+				require.Equal(t, tc.phase, s.Phase)
+				require.LessOrEqual(t, s.Failures, tc.failures)
 				require.LessOrEqual(t, api.Total()-requests, tc.requests)
 				require.Len(t, events.Events, told)
 				require.Equal(t, lines, log.Count("Cluster changed phase"))
@@ -133,10 +133,10 @@ func TestHazardReportsThatChangeNothing(t *testing.T) {
 				other.BearerToken = "other"
 				d.Set(fleettest.Key("a"), other)
 				synctest.Wait()
-				status = fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhaseReady, status.Phase, "other access is tried at once")
-				require.Zero(t, status.Failures)
-				require.Empty(t, status.Reason)
+				s = fleettest.Status(t, cc)
+				require.Equal(t, status.PhaseReady, s.Phase, "other access is tried at once")
+				require.Zero(t, s.Failures)
+				require.Empty(t, s.Reason)
 			})
 		})
 	}
@@ -157,6 +157,6 @@ func TestAccessThatFailedIsTriedWhenItIsDue(t *testing.T) {
 			d.Changed(fleettest.Key("a"))
 			time.Sleep(time.Second)
 		}
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 	})
 }

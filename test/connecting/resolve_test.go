@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -62,7 +62,7 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 		}
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Len(t, ends, 2)
 		require.NoError(t, <-ends)
 		require.NoError(t, <-ends)
@@ -103,7 +103,7 @@ func TestNewsThatChangeNothingDoNotEndAnAttempt(t *testing.T) {
 		}
 		require.Equal(t, 1, api.Dialled())
 		require.Equal(t, 1, api.Count("get /readyz"))
-		require.Equal(t, clustercache.PhaseConnecting, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseConnecting, fleettest.Status(t, cc).Phase)
 		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, "Timeout", fleettest.Status(t, cc).Reason, "the attempt has its time, and no more")
@@ -113,16 +113,16 @@ func TestNewsThatChangeNothingDoNotEndAnAttempt(t *testing.T) {
 func TestNewAddressEndsTheWaitForTheOld(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(d *fleettest.Directory, api *fleettest.API)
-		phase  clustercache.Phase
+		phase  status.Phase
 	}{
 		"moved": {func(d *fleettest.Directory, api *fleettest.API) { d.Set(fleettest.Key("a"), api.Config()) },
-			clustercache.PhaseReady},
+			status.PhaseReady},
 		"taken off": {func(d *fleettest.Directory, _ *fleettest.API) {
 			d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
-		}, clustercache.PhasePending},
+		}, status.PhasePending},
 		"refused": {func(d *fleettest.Directory, _ *fleettest.API) {
 			d.Fail(fleettest.Key("a"), &resolver.RefusedError{Field: "user.exec", Reason: "is refused"})
-		}, clustercache.PhaseRefused},
+		}, status.PhaseRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestTroubleOfTheResolverDoesNotEndAnAttempt(t *testing.T) {
 		time.Sleep(time.Second)
 		d.Fail(fleettest.Key("a"), errors.New("hub does not answer"))
 		synctest.Wait()
-		require.Equal(t, clustercache.PhaseConnecting, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseConnecting, fleettest.Status(t, cc).Phase)
 		require.Equal(t, 1, api.Dialled())
 	})
 }
@@ -218,7 +218,7 @@ func TestAnsweringResolverDoesNotHideADeadCluster(t *testing.T) {
 		api.FailWith(-1, "/")
 		time.Sleep(45 * time.Second)
 		synctest.Wait()
-		require.Equal(t, clustercache.PhaseDisconnected, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseDisconnected, fleettest.Status(t, cc).Phase)
 	})
 }
 
@@ -240,7 +240,7 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, []client.ObjectKey{fleettest.Key("a")}, cc.Clusters(),
 			"who engaged it waits for its Secret, which the resolver misses")
-		require.Equal(t, clustercache.PhasePending, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhasePending, fleettest.Status(t, cc).Phase)
 		cc.Cluster(fleettest.Key("a")).Disengage()
 		time.Sleep(20 * time.Second)
 		require.Empty(t, cc.Clusters())
@@ -257,7 +257,7 @@ func TestClusterThatWaitsForItsSecretIsNotGone(t *testing.T) {
 		o.Discover = true
 		cc := fleettest.Start(t, o)
 		time.Sleep(time.Hour)
-		require.Equal(t, clustercache.PhasePending, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhasePending, fleettest.Status(t, cc).Phase)
 
 		d.Forget(fleettest.Key("a"))
 		time.Sleep(20 * time.Second)

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -209,7 +210,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	d.Set(fleettest.Key("a"), bad)
 	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == "Unauthorized" }, fleettest.Patience,
 		10*time.Millisecond)
-	require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+	require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 	// A client certificate, and another one.
 	rotated(t, cc, d, proxy.Redirect(user.Config()))
 	require.NoError(t, user.Reissue(time.Now().Add(30*time.Minute)))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/repeat"
 )
@@ -62,7 +63,7 @@ func aHostile(t *testing.T, first fleettest.AnswerFunc,
 func requireSaysWhy(t *testing.T, cc *clustercache.ClusterCache, reason string) {
 	t.Helper()
 	s := fleettest.Status(t, cc)
-	require.NotEqual(t, clustercache.PhaseReady, s.Phase)
+	require.NotEqual(t, status.PhaseReady, s.Phase)
 	require.Equal(t, reason, s.Reason)
 	require.ErrorIs(t, s.LastError, clustercache.ErrNotKubernetes)
 }
@@ -79,11 +80,11 @@ func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 					requireSaysWhy(t, cc, "NotKubernetes")
 					h.Set(served)
 					time.Sleep(time.Minute)
-					require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+					require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 				})
 			})
 			aHostile(t, served, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
-				require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+				require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 				uid, phases := fleettest.Status(t, cc).UID, recordPhases(t, cc)
 				h.Set(everything(nothing))
 				time.Sleep(90 * time.Second)
@@ -94,19 +95,19 @@ func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 				h.Set(served)
 				time.Sleep(30 * time.Second)
 				s := fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhaseReady, s.Phase)
+				require.Equal(t, status.PhaseReady, s.Phase)
 				require.Empty(t, s.Reason)
 				require.NoError(t, s.LastError)
 				require.Equal(t, uid, s.UID)
 				require.Zero(t, s.HistoryResets)
-				require.Equal(t, []clustercache.Phase{clustercache.PhaseDegraded, clustercache.PhaseReady}, phases())
+				require.Equal(t, []status.Phase{status.PhaseDegraded, status.PhaseReady}, phases())
 			})
 		})
 	}
 }
 
 // recordPhases returns the phases in the cluster's events since the call.
-func recordPhases(t *testing.T, cc *clustercache.ClusterCache) func() []clustercache.Phase {
+func recordPhases(t *testing.T, cc *clustercache.ClusterCache) func() []status.Phase {
 	t.Helper()
 	feed := fleettest.Follow(t, cc)
 	synctest.Wait()
@@ -114,7 +115,7 @@ func recordPhases(t *testing.T, cc *clustercache.ClusterCache) func() []clusterc
 		<-feed.Events
 	}
 	var mu sync.Mutex
-	return func() (out []clustercache.Phase) {
+	return func() (out []status.Phase) {
 		mu.Lock()
 		defer mu.Unlock()
 		synctest.Wait()
@@ -137,7 +138,7 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 					requireSaysWhy(t, cc, "NotKubernetes")
 					h.Set(forbidding(served))
 					time.Sleep(time.Minute)
-					require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+					require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 					require.Contains(t, fleettest.Status(t, cc).UID, "presumed-")
 				})
 			})
@@ -148,7 +149,7 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 				t.Run(way, func(t *testing.T) {
 					aHostile(t, forbidding(served), func(t *testing.T, h *fleettest.API,
 						cc *clustercache.ClusterCache) {
-						require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+						require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 						uid := fleettest.Status(t, cc).UID
 						require.Contains(t, uid, "presumed-")
 						h.Set(broken)
@@ -160,7 +161,7 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 						h.Set(forbidding(served))
 						time.Sleep(30 * time.Second)
 						s := fleettest.Status(t, cc)
-						require.Equal(t, clustercache.PhaseReady, s.Phase)
+						require.Equal(t, status.PhaseReady, s.Phase)
 						require.Empty(t, s.Reason)
 						require.Equal(t, uid, s.UID)
 						require.Zero(t, s.HistoryResets)
@@ -184,7 +185,7 @@ func TestHazardPresumedIdentityIsForEver(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		s := fleettest.Status(t, cc)
 		require.NotContains(t, s.UID, "presumed-")
-		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, status.PhaseReady, s.Phase)
 		require.Equal(t, 1, s.HistoryResets)
 		time.Sleep(time.Hour)
 		require.Equal(t, 1, fleettest.Status(t, cc).HistoryResets)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -30,7 +31,7 @@ func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		time.Sleep(time.Minute)
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		require.Equal(t, status.PhaseDisconnected, s.Phase)
 		require.Equal(t, "Forbidden", s.Reason)
 		require.True(t, apierrors.IsForbidden(s.LastError), "%v", s.LastError)
 		require.Empty(t, s.UID)
@@ -43,7 +44,7 @@ func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 			return 0
 		})
 		time.Sleep(time.Minute)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Contains(t, fleettest.Status(t, cc).UID, "presumed-")
 	})
 }
@@ -68,13 +69,13 @@ func TestHazardPublicPathsAreTakenForAnAuthorizedAnswer(t *testing.T) {
 				require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 				time.Sleep(time.Minute)
 				s := fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+				require.Equal(t, status.PhaseDisconnected, s.Phase)
 				require.NotEmpty(t, s.Reason)
 				require.Error(t, s.LastError)
 
 				api.Heal()
 				time.Sleep(time.Minute)
-				require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+				require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 				require.Equal(t, "uid-a", fleettest.Status(t, cc).UID)
 			})
 		})
@@ -144,7 +145,7 @@ func TestHazardServerVersionIsForEver(t *testing.T) {
 		a.Move(upgraded)
 		time.Sleep(7 * time.Minute)
 		require.Equal(t, "v1.37.1", fleettest.Status(t, cc).ServerVersion)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -35,10 +36,10 @@ func TestRealServerWithoutStorageIsNotDead(t *testing.T) {
 
 			require.NoError(t, stop(c))
 			require.Eventually(t, func() bool {
-				return fleettest.Status(t, cc).Reason == clustercache.ReasonUnhealthy
+				return fleettest.Status(t, cc).Reason == status.ReasonUnhealthy
 			}, time.Minute, 100*time.Millisecond)
 			require.Never(t, func() bool {
-				return fleettest.Status(t, cc).Phase != clustercache.PhaseDegraded ||
+				return fleettest.Status(t, cc).Phase != status.PhaseDegraded ||
 					fleettest.Get(t, cc, clustercache.CacheOnly) != nil
 			}, 20*time.Second, 100*time.Millisecond)
 			s := fleettest.Status(t, cc)
@@ -56,7 +57,7 @@ func TestRealServerWithoutStorageIsNotDead(t *testing.T) {
 				require.NoError(t, c.StartEtcd(t.Context()))
 			}
 			require.Eventually(t, func() bool {
-				return fleettest.Status(t, cc).Phase == clustercache.PhaseReady
+				return fleettest.Status(t, cc).Phase == status.PhaseReady
 			}, time.Minute, 100*time.Millisecond)
 			require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 			require.Zero(t, fleettest.Status(t, cc).HistoryResets)

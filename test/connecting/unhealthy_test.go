@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/repeat"
@@ -78,8 +79,8 @@ func TestHazardServerWithoutStorageIsDead(t *testing.T) {
 					for minute := range repeat.Times(60) {
 						time.Sleep(time.Minute)
 						s := fleettest.Status(t, cc)
-						require.Equal(t, clustercache.PhaseDegraded, s.Phase)
-						require.Equal(t, clustercache.ReasonUnhealthy, s.Reason)
+						require.Equal(t, status.PhaseDegraded, s.Phase)
+						require.Equal(t, status.ReasonUnhealthy, s.Reason)
 						require.ErrorContains(t, s.LastError, "failing checks: etcd, etcd-readiness")
 						require.True(t, apierrors.IsInternalError(s.LastError), "%v", s.LastError)
 						require.True(t, s.Connected)
@@ -102,10 +103,10 @@ func TestHazardServerWithoutStorageIsDead(t *testing.T) {
 					a.Heal()
 					time.Sleep(30 * time.Second)
 					s := fleettest.Status(t, cc)
-					require.Equal(t, clustercache.PhaseReady, s.Phase)
+					require.Equal(t, status.PhaseReady, s.Phase)
 					require.NoError(t, s.LastError)
 					require.Equal(t, 1, s.Connects)
-					require.Equal(t, []clustercache.Phase{clustercache.PhaseDegraded, clustercache.PhaseReady},
+					require.Equal(t, []status.Phase{status.PhaseDegraded, status.PhaseReady},
 						phases())
 				})
 			})
@@ -131,7 +132,7 @@ func TestHazardGatewayIsTakenForTheServerBehindIt(t *testing.T) {
 				api.Set(everything(gateway))
 				time.Sleep(45 * time.Second)
 				s := fleettest.Status(t, cc)
-				require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+				require.Equal(t, status.PhaseDisconnected, s.Phase)
 				require.Equal(t, "Server", s.Reason)
 				require.ErrorIs(t, fleettest.Get(t, cc), clustercache.ErrNotConnected)
 			})
@@ -156,12 +157,12 @@ func TestClusterIsConnectedToASickServerAndNotToOneThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api := first(t, withoutStorage(answer(http.StatusInternalServerError, "application/json", internalError)))
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDegraded, s.Phase)
-		require.Equal(t, clustercache.ReasonUnhealthy, s.Reason)
+		require.Equal(t, status.PhaseDegraded, s.Phase)
+		require.Equal(t, status.ReasonUnhealthy, s.Reason)
 		require.Equal(t, "uid-a", s.UID)
 		api.Heal()
 		time.Sleep(30 * time.Second)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -176,13 +177,13 @@ func TestClusterIsConnectedToASickServerAndNotToOneThatStarts(t *testing.T) {
 				`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
 		})
 		s := fleettest.Status(t, cc)
-		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
-		require.Equal(t, clustercache.ReasonUnhealthy, s.Reason)
+		require.Equal(t, status.PhaseDisconnected, s.Phase)
+		require.Equal(t, status.ReasonUnhealthy, s.Reason)
 		require.ErrorContains(t, s.LastError, "poststarthook/rbac/bootstrap-roles")
 		require.Empty(t, s.UID)
 		api.Heal()
 		time.Sleep(time.Minute)
-		require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)
 		require.Equal(t, "uid-a", fleettest.Status(t, cc).UID)
 	})
 }
@@ -224,7 +225,7 @@ func TestHazardSickServerOfAnotherClusterIsTrusted(t *testing.T) {
 			proxy.Cut()
 			neverMixed(t, cc)
 			require.Contains(t, fleettest.Status(t, cc).Epoch, "uid-a")
-			require.Equal(t, clustercache.PhaseDegraded, fleettest.Status(t, cc).Phase)
+			require.Equal(t, status.PhaseDegraded, fleettest.Status(t, cc).Phase)
 		})
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/conditions"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/repeat"
@@ -169,7 +170,7 @@ func (d *syncedDoors) compare(at time.Duration) (synced bool) {
 	}
 	for kind, c := range map[string]metav1.Condition{
 		"declared": conditions.WatchesSynced(d.cc.Declared(fleettest.Owner("one")), 1),
-		"watched":  conditions.WatchesSynced([]clustercache.WatchStatus{d.w.Status()}, 1),
+		"watched":  conditions.WatchesSynced([]status.Watch{d.w.Status()}, 1),
 	} {
 		if c.Status == metav1.ConditionTrue {
 			require.NoError(d.t, why, "after %s: condition of what is %s", at, kind)
@@ -554,7 +555,7 @@ func TestAnotherClusterThatAnswersForAWhileIsTold(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		state := fleettest.Status(t, cc)
-		require.NotEqual(t, clustercache.PhaseDisconnected, state.Phase)
+		require.NotEqual(t, status.PhaseDisconnected, state.Phase)
 		require.False(t, w.HasSynced())
 		require.ErrorContains(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},
 			clustercache.CacheOnly), "another cluster answers")

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -90,7 +91,7 @@ type switched struct {
 	a, b    oracle
 	gateway *testenv.Gateway
 	writes  client.Client
-	first   clustercache.Status
+	first   status.Cluster
 }
 
 func newSwitched(t *testing.T, a, b *testenv.Cluster) *switched {

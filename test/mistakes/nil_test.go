@@ -37,6 +37,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver/inventory"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/clustercache/sharding"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -76,7 +77,7 @@ var functions = map[string]struct {
 	"clustercachetest.Write":         {clustercachetest.Write, accepts},
 
 	"conditions.ClusterReady":  {conditions.ClusterReady, accepts},
-	"conditions.WatchesSynced": {conditions.WatchesSynced[clustercache.WatchStatus], accepts},
+	"conditions.WatchesSynced": {conditions.WatchesSynced[status.Watch], accepts},
 
 	"controller.ClusterFromContext":     {controller.ClusterFromContext, accepts},
 	"controller.ClusterOf":              {controller.ClusterOf, accepts},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -139,7 +140,7 @@ func TestGainedBeforeItsReleaseIsHandled(t *testing.T) {
 
 		slow.Store(true)
 		apis[0].Die()
-		for phaseOf(t, cc, keyA) == clustercache.PhaseReady {
+		for phaseOf(t, cc, keyA) == status.PhaseReady {
 			time.Sleep(time.Second)
 		}
 		s.Lose(keyA)
@@ -154,7 +155,7 @@ func TestGainedBeforeItsReleaseIsHandled(t *testing.T) {
 	})
 }
 
-func phaseOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) clustercache.Phase {
+func phaseOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) status.Phase {
 	t.Helper()
 	s, err := cc.Cluster(key).Status()
 	require.NoError(t, err)
@@ -189,7 +190,7 @@ func TestReplicaReportsFilledCaches(t *testing.T) {
 }
 
 // watchesOf returns what is watched in a cluster.
-func watchesOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) []clustercache.WatchStatus {
+func watchesOf(t *testing.T, cc *clustercache.ClusterCache, key client.ObjectKey) []status.Watch {
 	t.Helper()
 	watches, err := cc.Cluster(key).WatchStatuses()
 	require.NoError(t, err)

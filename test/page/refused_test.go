@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // refusedFleet returns a ClusterCache of 300 clusters, all of them Ready, where
@@ -58,7 +59,7 @@ func TestPhoneShowsTheCauseOfEachRefusedWatchFirst(t *testing.T) {
 	require.Eventually(t, func() bool {
 		ready, refused := 0, 0
 		for _, s := range cc.Statuses() {
-			if s.Phase == clustercache.PhaseReady {
+			if s.Phase == status.PhaseReady {
 				ready++
 			}
 			if reasons[s.Cluster.String()] == s.Reason && s.Reason != "" {

@@ -303,8 +303,8 @@ var elsewhere = map[string]string{
 	"clustercache.TargetError.ClusterSelector": reports,
 	"clustercache.WatchKey.LabelSelector":      reports,
 	"clustercache.WatchKey.FieldSelector":      reports,
-	"clustercache.WatchStatus.LabelSelector":   reports,
-	"clustercache.WatchStatus.FieldSelector":   reports,
+	"status.Watch.LabelSelector":               reports,
+	"status.Watch.FieldSelector":               reports,
 
 	"informerpool.Key.LabelSelector": isText,
 	"informerpool.Key.FieldSelector": isText,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
@@ -451,7 +452,7 @@ func nothingIsDialledBeforeReady(t *testing.T, hub, remote *testenv.Cluster) {
 		func() bool { return errors.Is(failure(r.cc, r.key("new")), resolver.ErrNotReady) })
 	s, err := r.cc.Cluster(r.key("new")).Status()
 	require.NoError(t, err)
-	require.Equal(t, clustercache.PhasePending, s.Phase)
+	require.Equal(t, status.PhasePending, s.Phase)
 	require.Zero(t, proxy.Stats().Accepted)
 
 	object.Object["status"] = map[string]any{"initialization": map[string]any{"controlPlaneInitialized": true}}
@@ -517,8 +518,8 @@ func secretDeletedAndMadeAgain(t *testing.T, hub, remote *testenv.Cluster) {
 
 	require.NoError(t, hub.Client().Delete(t.Context(), r.secret("remote", nil)))
 	e := next(t, events, r.key("remote"), clustercache.Disconnected)
-	require.Equal(t, clustercache.PhasePending, e.Phase)
-	require.Equal(t, clustercache.ReasonNoAccess, e.Reason)
+	require.Equal(t, status.PhasePending, e.Phase)
+	require.Equal(t, status.ReasonNoAccess, e.Reason)
 	silent := received(t, remote)
 	create(t, remote, configMap(ns, "meanwhile", "2"))
 	_, err = readCached(t, r.cc, r.key("remote"), ns, "one")

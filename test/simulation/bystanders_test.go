@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
@@ -51,7 +52,7 @@ func (w *world) bystanders() []*kind {
 type calm struct {
 	since      time.Time
 	bystanders []*bystander
-	status     clustercache.Status
+	status     status.Cluster
 	events     int // of the cluster
 	lines      int
 }

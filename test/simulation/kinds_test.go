@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
@@ -176,8 +176,8 @@ func stayedCalm(w *world, s *site) {
 				ws.LastError)
 		}
 	}
-	if status, err := w.cc.Cluster(s.key).Status(); err == nil && len(w.families) == 1 &&
-		(status.Stale || status.Phase != clustercache.PhaseReady) {
-		w.fail("%s: stale %t, %s, for the sake of a watch without bookmarks", s.key, status.Stale, status.Phase)
+	if is, err := w.cc.Cluster(s.key).Status(); err == nil && len(w.families) == 1 &&
+		(is.Stale || is.Phase != status.PhaseReady) {
+		w.fail("%s: stale %t, %s, for the sake of a watch without bookmarks", s.key, is.Stale, is.Phase)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
@@ -82,7 +83,7 @@ func (w *world) share() {
 // was keeps its objects until its next list, and no other fits beside it.
 func (w *world) fits(s *site) bool {
 	statuses, _ := w.cc.Cluster(s.key).WatchStatuses()
-	return !slices.ContainsFunc(statuses, func(watch clustercache.WatchStatus) bool {
+	return !slices.ContainsFunc(statuses, func(watch status.Watch) bool {
 		return errors.Is(watch.Informer.LastError, informerpool.ErrBudget)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -70,7 +71,7 @@ func TestHazardLabelsChangeWithoutTheAccess(t *testing.T) {
 		require.Len(t, events.Events, 1)
 		e := <-events.Events
 		require.Equal(t, clustercache.Relabeled, e.Type)
-		require.Equal(t, clustercache.PhaseReady, e.Phase)
+		require.Equal(t, status.PhaseReady, e.Phase)
 		have, known := cc.Cluster(fleettest.Key("a")).Labels()
 		require.True(t, known)
 		require.Equal(t, map[string]string{"env": "prod"}, have)
@@ -115,7 +116,7 @@ func TestChangesOfLabelsAreMergedWithNothingElse(t *testing.T) {
 		l.set("a", api, "prod")
 		api.FailWith(http.StatusInternalServerError, "readyz")
 		time.Sleep(11 * time.Second) // a probe
-		require.Equal(t, clustercache.PhaseDegraded, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseDegraded, fleettest.Status(t, cc).Phase)
 		api.Heal()
 		l.set("a", api, "dev")
 		synctest.Wait()
@@ -243,7 +244,7 @@ func TestHazardRelabeledWhileDisconnected(t *testing.T) {
 		require.Equal(t, []string{"Added one"}, objects.Take())
 		api.Die()
 		time.Sleep(5 * time.Minute)
-		require.Equal(t, clustercache.PhaseDisconnected, fleettest.Status(t, cc).Phase)
+		require.Equal(t, status.PhaseDisconnected, fleettest.Status(t, cc).Phase)
 
 		l.set("a", api, "dev")
 		synctest.Wait()

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clusterapi"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // retryInterval is what Cluster API's suites set.
@@ -81,7 +81,7 @@ func (c *ClusterCache) Reconcile(ctx context.Context, request reconcile.Request)
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	for e := range c.Fleet().ClusterEvents(ctx) {
-		if e.Cluster == request.NamespacedName && e.Phase != clustercache.PhaseConnecting {
+		if e.Cluster == request.NamespacedName && e.Phase != status.PhaseConnecting {
 			break
 		}
 	}
