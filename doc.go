@@ -23,6 +23,7 @@
 //   - clustercache/watchset watches what a list says, which may change at any
 //     time.
 //   - clustercache/fleet reads the objects of a kind in many clusters at once.
+//   - clustercache/events has the events, and selects the objects that have them.
 //   - clustercache/status has the snapshots of clusters and watches.
 //   - clustercache/conditions makes conditions of the state of clusters and
 //     watches, for the status of the operator's own objects.

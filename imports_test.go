@@ -24,6 +24,7 @@ const module = "github.com/fleetcache/fleetcache/"
 // production code. A package that is not here may import none.
 var allowed = map[string][]string{
 	"clustercache": {
+		"clustercache/events",
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/keeper",
 		"clustercache/internal/levels", "clustercache/internal/liveclient", "clustercache/internal/markup",
 		"clustercache/internal/members", "clustercache/internal/packedlist", "clustercache/internal/phase",
@@ -36,13 +37,13 @@ var allowed = map[string][]string{
 		"internal/packed", "internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
 	"clustercache/controller": {
-		"clustercache", "clustercache/internal/debounce", "clustercache/internal/fairqueue",
+		"clustercache", "clustercache/events", "clustercache/internal/debounce", "clustercache/internal/fairqueue",
 		"clustercache/internal/watchset", "clustercache/ownership",
 		"informerpool",
 		"internal/clustername",
 	},
 	"clustercache/clusterapi": { // a module of its own
-		"clustercache", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver",
+		"clustercache", "clustercache/events", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver",
 		"clustercache/status", "informerpool",
 		"internal/clustername", "internal/listopts", "internal/misfit",
 	},
@@ -55,6 +56,7 @@ var allowed = map[string][]string{
 		"clustercache", "clustercache/ownership", "clustercache/resolver", "clustercache/status", "informerpool",
 		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",
 	},
+	"clustercache/events": {"clustercache/status", "informerpool"},
 	"clustercache/fleet": {
 		"clustercache", "clustercache/internal/packedlist", "informerpool",
 		"internal/clustername", "internal/defaults",
@@ -84,7 +86,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
-		"clustercache", "clustercache/controller", "clustercache/resolver", "clustercache/status", "informerpool",
+		"clustercache", "clustercache/events", "clustercache/controller", "clustercache/resolver", "clustercache/status", "informerpool",
 		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit",
 	},
 	"clustercache/ownership": {"internal/clustername"},
@@ -108,11 +110,11 @@ var allowed = map[string][]string{
 		"internal/callback",
 	},
 	"clustercache/status": {
-		"clustercache/internal/connection", "clustercache/ownership", "informerpool",
+		"clustercache/internal/connection", "clustercache/internal/watchset", "clustercache/ownership", "informerpool",
 		"internal/clustername", "internal/transport",
 	},
 	"clustercache/watchset": {
-		"clustercache", "clustercache/internal/debounce", "clustercache/internal/watchset",
+		"clustercache", "clustercache/events", "clustercache/internal/debounce", "clustercache/internal/watchset",
 		"clustercache/status", "informerpool",
 		"internal/clustername", "internal/goroutine", "internal/timetable",
 	},
@@ -149,8 +151,8 @@ var allowed = map[string][]string{
 	"informerpool/internal/rounds":    {"internal/timetable", "internal/workpool"},
 	"internal/directory":              {"clustercache/resolver"},
 	"internal/fleettest": {
-		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/resolver",
-		"clustercache/status", "informerpool",
+		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/events",
+		"clustercache/resolver", "clustercache/status", "informerpool",
 		"internal/fakeapi", "internal/memnet", "internal/testenv",
 	},
 	"internal/packed":       {"internal/misfit", "internal/wire"},
@@ -166,7 +168,9 @@ var allowed = map[string][]string{
 	"internal/transport": {
 		"internal/callback", "internal/credentialplugin", "internal/dial", "internal/transport/h2",
 	},
-	"test/conformance": {"clustercache", "clustercache/resolver", "clustercache/status", "informerpool"},
+	"test/conformance": {
+		"clustercache", "clustercache/events", "clustercache/resolver", "clustercache/status", "informerpool",
+	},
 }
 
 // TestPackagesDependOneWay compares the imports with the list, both ways: one

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
@@ -150,10 +151,10 @@ func (c *cluster) announce() {
 	}
 	c.announced.token, c.announced.since = token, state.Since
 	if before != 0 {
-		c.emit(Lost)
+		c.emit(events.Lost)
 	}
 	if token != 0 {
-		c.emit(Gained)
+		c.emit(events.Gained)
 	}
 }
 
@@ -178,7 +179,7 @@ func (c *cluster) Connected() {
 	c.Resumed()
 	c.wants.RemapNow()
 	c.noticeTwins()
-	c.emit(Connected)
+	c.emit(events.Connected)
 }
 
 // noticeTwins logs that another key leads to the same cluster, when that is
@@ -199,12 +200,12 @@ func (c *cluster) Resumed() {
 }
 
 // Disconnected notifies subscribers.
-func (c *cluster) Disconnected() { c.emit(Disconnected) }
+func (c *cluster) Disconnected() { c.emit(events.Disconnected) }
 
 // PhaseChanged notifies subscriptions, and subscribers if no other event does.
 func (c *cluster) PhaseChanged(alone bool) {
 	if alone {
-		c.emit(PhaseChanged)
+		c.emit(events.PhaseChanged)
 	}
 	for _, s := range c.cc.subscriptions() {
 		s.phaseChanged(c, c.conn.View().Phase)
@@ -229,7 +230,7 @@ func (c *cluster) Doubted() {
 // become known, another event of the cluster follows.
 func (c *cluster) Relabeled(changed bool) {
 	if changed {
-		c.cc.events.publish(c.event(Relabeled)) // reads are answered as before: owners are not notified
+		c.cc.events.publish(c.event(events.Relabeled)) // reads are answered as before: owners are not notified
 	}
 	for _, s := range c.cc.subscriptions() {
 		s.relabeled(c)
@@ -242,12 +243,12 @@ func (c *cluster) Evicted() {
 	c.cc.clusters.twins.Drop(c.key)
 	c.cc.pool.Evict(c.key)
 	c.wants.Unlist()
-	c.emit(Removed)
+	c.emit(events.Removed)
 }
 
 // Silent notifies subscribers.
 func (c *cluster) Silent() {
-	e := c.event(Silent)
+	e := c.event(events.Silent)
 	e.SilentFor = c.cc.options.SilentAfter
 	c.cc.events.publish(e)
 }
@@ -275,11 +276,11 @@ func (c *cluster) matches(selector labels.Selector) bool {
 	return have != nil && selector.Matches(labels.Set(have))
 }
 
-func (c *cluster) emit(t ClusterEventType) {
+func (c *cluster) emit(t events.ClusterType) {
 	defer c.cc.declared.clusterChanged(c.key)
 	c.cc.events.publish(c.event(t))
 	switch t {
-	case Connected, Disconnected, Removed: // its watches cease to be synced, or may be again
+	case events.Connected, events.Disconnected, events.Removed: // its watches cease to be synced, or may be again
 		c.watchesChanged()
 	}
 }
@@ -292,9 +293,9 @@ func (c *cluster) watchesChanged() {
 }
 
 // event returns an event with the cluster's state.
-func (c *cluster) event(t ClusterEventType) ClusterEvent {
+func (c *cluster) event(t events.ClusterType) events.Cluster {
 	v := c.conn.View()
-	return ClusterEvent{
+	return events.Cluster{
 		Cluster: c.key,
 		Type:    t,
 		Phase:   status.Phase(v.Phase.String()),

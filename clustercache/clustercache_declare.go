@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/internal/listopts"
 )
@@ -52,7 +53,7 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 
 	had := d.collector.Uses(owner)
 	selecting := anySelector(uses) || anySelector(had)
-	var before []WatchKey
+	var before []status.WatchKey
 	if selecting {
 		before = d.keys(had...)
 	}

@@ -56,7 +56,7 @@ func (cc *ClusterCache) Statuses() []status.Cluster {
 // Its cost is proportional to the size of the result.
 func (cc *ClusterCache) Usage() Usage {
 	books := cc.declared.collector.Snapshot()
-	uses := map[WatchKey]*Use{}
+	uses := map[status.WatchKey]*Use{}
 	for _, c := range cc.all() {
 		for _, w := range c.wants.All() {
 			u := c.use(w)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -166,7 +167,7 @@ func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
 // of a predicate is logged, counted by Failures, and loses only the event. The
 // error is that of an invalid kind or selector, an [*OptionError], or
 // [ErrClosed].
-func (cc *ClusterCache) Subscribe(selection ObjectSelection, handler func(ObjectEvent)) (*Subscription, error) {
+func (cc *ClusterCache) Subscribe(selection events.Selection, handler func(events.Object)) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
 	}
@@ -180,17 +181,17 @@ func (cc *ClusterCache) Subscribe(selection ObjectSelection, handler func(Object
 // SubscribeClusters returns a subscription to the events of clusters. It does
 // no I/O, and nothing is delivered before Start. The first events are the
 // states of the known clusters, marked as Initial. Events are merged while the
-// handler is busy or the subscription is paused, as [ClusterEvent] describes. A
+// handler is busy or the subscription is paused, as [events.Cluster] describes. A
 // panic of the handler is logged, counted by Failures, and loses only the
 // event. The error is an [*OptionError], or [ErrClosed].
 //
 // For each silentFor, which must be positive, the subscription also gets an
-// event of type [Silent] when a cluster has left probes and attempts to connect
+// event of type [events.Silent] when a cluster has left probes and attempts to connect
 // unanswered for that long, once for each silence. The silence of a cluster
 // that never answered begins with its first failure.
 func (cc *ClusterCache) SubscribeClusters(
-	handler func(ClusterEvent), silentFor ...time.Duration,
-) (*Subscription, error) {
+	handler func(events.Cluster), silentFor ...time.Duration,
+) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
 	}
@@ -213,7 +214,7 @@ func (cc *ClusterCache) SubscribeClusters(
 // is busy or the subscription is paused; the last one is always delivered. A
 // panic of the handler is logged, counted by Failures, and loses only the
 // event. The error is an [*OptionError], or [ErrClosed].
-func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscription, error) {
+func (cc *ClusterCache) SubscribeWatches(handler func(events.Watch)) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
 	}
@@ -250,7 +251,7 @@ func (cc *ClusterCache) SubscribeWatches(handler func(WatchEvent)) (*Subscriptio
 // all owners, marked as Initial. A panic of the handler is logged, counted by
 // Failures, and loses only the event. The error is an [*OptionError], or
 // [ErrClosed].
-func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (*Subscription, error) {
+func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
 	}
@@ -266,17 +267,17 @@ func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (*Subscription
 // delays no other subscriber. Each range over the sequence is a separate
 // subscription. The error is that of an invalid kind or selector, or an
 // [*OptionError].
-func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectSelection) (iter.Seq[ObjectEvent], error) {
+func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec events.Selection) (iter.Seq[events.Object], error) {
 	if _, err := cc.selected(spec); err != nil {
 		return nil, err
 	}
-	return func(yield func(ObjectEvent) bool) {
+	return func(yield func(events.Object) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		events := make(chan ObjectEvent)
-		f, err := cc.newObjectSubscription(spec, func(e ObjectEvent) {
+		received := make(chan events.Object)
+		f, err := cc.newObjectSubscription(spec, func(e events.Object) {
 			select {
-			case events <- e:
+			case received <- e:
 			case <-ctx.Done():
 			case <-cc.ctx.Done():
 			}
@@ -289,7 +290,7 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectSelection) 
 
 		for {
 			select {
-			case e := <-events:
+			case e := <-received:
 				if !yield(e) {
 					return
 				}
@@ -306,8 +307,8 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectSelection) 
 // until ctx ends, the loop is left, or the ClusterCache stops. A slow loop
 // delays neither the clusters nor other subscribers. Each range over it is a
 // separate subscription.
-func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent] {
-	return func(yield func(ClusterEvent) bool) {
+func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[events.Cluster] {
+	return func(yield func(events.Cluster) bool) {
 		cc.used()
 		s := cc.events.subscribe()
 		defer cc.events.unsubscribe(s)
@@ -320,13 +321,13 @@ func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent
 	}
 }
 
-// selected returns the ids that an ObjectSelection selects.
-func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, error) {
+// selected returns the ids that a Selection selects.
+func (cc *ClusterCache) selected(spec events.Selection) ([]watchset.Selection, error) {
 	if spec.ResyncInterval < 0 {
 		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
 	}
-	if spec.Watch && len(spec.Kinds)+len(spec.Selections) == 0 {
-		return nil, &OptionError{Field: "Watch", Err: errors.New("needs Kinds or Selections")}
+	if spec.Watch && len(spec.Kinds)+len(spec.Narrowed) == 0 {
+		return nil, &OptionError{Field: "Watch", Err: errors.New("needs Kinds or Narrowed")}
 	}
 	for i, p := range spec.Predicates {
 		if p == nil {
@@ -353,8 +354,8 @@ func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, er
 			return nil, err
 		}
 	}
-	for i, s := range spec.Selections {
-		if err := add(fmt.Sprintf("Selections[%d].Kind", i), s.Kind, s.Options); err != nil {
+	for i, s := range spec.Narrowed {
+		if err := add(fmt.Sprintf("Narrowed[%d].Kind", i), s.Kind, s.Options); err != nil {
 			return nil, err
 		}
 	}
@@ -372,9 +373,9 @@ func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, er
 // ends. It calls handle with one event at a time. The subscription counts a
 // panic in handle or in a predicate.
 func (cc *ClusterCache) newObjectSubscription(
-	spec ObjectSelection, handle func(ObjectEvent),
+	spec events.Selection, handle func(events.Object),
 ) (*objectSubscription, error) {
-	if spec.Representation > Metadata {
+	if spec.Representation > events.Metadata {
 		return nil, &OptionError{Field: "Representation", Err: ErrUnsupported}
 	}
 	wanted, err := cc.selected(spec)
@@ -399,15 +400,15 @@ func (cc *ClusterCache) newObjectSubscription(
 
 // givenRepresentations returns the representation in which each kind was named,
 // and Typed for a kind named in several representations.
-func (cc *ClusterCache) givenRepresentations(spec ObjectSelection) map[schema.GroupVersionKind]Representation {
+func (cc *ClusterCache) givenRepresentations(spec events.Selection) map[schema.GroupVersionKind]events.Representation {
 	kinds := slices.Clone(spec.Kinds)
-	for _, s := range spec.Selections {
+	for _, s := range spec.Narrowed {
 		kinds = append(kinds, s.Kind)
 	}
-	given := map[schema.GroupVersionKind]Representation{}
+	given := map[schema.GroupVersionKind]events.Representation{}
 	for _, kind := range kinds {
 		gvk, err := apiutil.GVKForObject(kind, cc.options.Scheme)
-		if r := givenRepresentation(kind); err == nil && given[gvk] != Typed {
+		if r := givenRepresentation(kind); err == nil && given[gvk] != events.Typed {
 			given[gvk] = r
 		}
 	}

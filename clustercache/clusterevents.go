@@ -7,90 +7,36 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/status"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
-
-// ClusterEventType is the type of a [ClusterEvent].
-type ClusterEventType string
-
-// Types of a [ClusterEvent].
-const (
-	// Connected: the cluster can be used from now on.
-	Connected ClusterEventType = "Connected"
-	// Disconnected: the cluster can no longer be used. A Connected that follows
-	// at once with another epoch means that the cluster's history has been
-	// replaced.
-	Disconnected ClusterEventType = "Disconnected"
-	// PhaseChanged: the phase changed, or a cluster that was not ready to be
-	// connected failed for the first time, and the cluster stayed connected or
-	// stayed disconnected.
-	PhaseChanged ClusterEventType = "PhaseChanged"
-	// Removed: the cluster is gone, and its cached objects with it.
-	Removed ClusterEventType = "Removed"
-	// Relabeled: the cluster's labels changed; [Cluster.Labels] returns
-	// them. The event is never Initial.
-	Relabeled ClusterEventType = "Relabeled"
-	// Silent: the cluster has answered nothing for Options.SilentAfter, or for
-	// a time that the subscription asked for.
-	Silent ClusterEventType = "Silent"
-	// Gained: this replica owns the cluster from now on, by Options.Sharding.
-	Gained ClusterEventType = "Gained"
-	// Lost: this replica no longer owns the cluster, or is about to hand it
-	// over. Nothing new may be begun on it.
-	Lost ClusterEventType = "Lost"
-)
-
-// ClusterEvent is one change of one cluster. For each cluster and subscriber,
-// Connected and Disconnected alternate, except for those that are marked as
-// Initial. Events are level-triggered: a slow subscriber may miss a change that
-// was undone before its turn, but never the last state.
-type ClusterEvent struct {
-	Cluster client.ObjectKey
-	Type    ClusterEventType
-	// Phase and Reason hold the state after the event.
-	Phase  status.Phase
-	Reason string
-	// Epoch identifies the history that the cluster serves. It is empty before
-	// the first connection.
-	Epoch string
-	// Time is the time of the change.
-	Time time.Time
-	// SilentFor is set in events of type Silent: the time without an answer
-	// that the event reports.
-	SilentFor time.Duration
-	// Initial marks an event from before the subscription began that no later
-	// event has superseded, and one that Trigger delivers once more.
-	Initial bool
-}
 
 // broadcaster delivers cluster events to subscribers. Each subscriber queues at
 // most six events for each cluster.
 type broadcaster struct {
-	mu     sync.Mutex                          // protects the fields below; taken before a subscriber's lock
-	last   map[client.ObjectKey][]ClusterEvent // the initial events of a new subscriber
+	mu     sync.Mutex                            // protects the fields below; taken before a subscriber's lock
+	last   map[client.ObjectKey][]events.Cluster // the initial events of a new subscriber
 	subs   map[*clusterSubscriber]struct{}
 	closed bool
 }
 
 func newBroadcaster() *broadcaster {
-	return &broadcaster{last: map[client.ObjectKey][]ClusterEvent{}, subs: map[*clusterSubscriber]struct{}{}}
+	return &broadcaster{last: map[client.ObjectKey][]events.Cluster{}, subs: map[*clusterSubscriber]struct{}{}}
 }
 
-func (b *broadcaster) publish(e ClusterEvent) {
+func (b *broadcaster) publish(e events.Cluster) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e.Type {
-	case Relabeled: // later subscribers read the labels anyway
-	case Removed:
+	case events.Relabeled: // later subscribers read the labels anyway
+	case events.Removed:
 		delete(b.last, e.Cluster)
-	case PhaseChanged, Silent, Gained:
+	case events.PhaseChanged, events.Silent, events.Gained:
 		b.last[e.Cluster] = append(without(b.last[e.Cluster], e.Type), e)
-	case Lost:
-		if b.last[e.Cluster] = without(b.last[e.Cluster], Gained); len(b.last[e.Cluster]) == 0 {
+	case events.Lost:
+		if b.last[e.Cluster] = without(b.last[e.Cluster], events.Gained); len(b.last[e.Cluster]) == 0 {
 			delete(b.last, e.Cluster)
 		}
 	default:
@@ -113,7 +59,7 @@ func (b *broadcaster) forget(cluster client.ObjectKey) {
 // subscribe returns a subscriber that first receives the state of every known
 // cluster.
 func (b *broadcaster) subscribe() *clusterSubscriber {
-	s := &clusterSubscriber{changed: make(chan struct{}, 1), pending: map[client.ObjectKey][]ClusterEvent{}}
+	s := &clusterSubscriber{changed: make(chan struct{}, 1), pending: map[client.ObjectKey][]events.Cluster{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -170,7 +116,7 @@ func (b *broadcaster) replay(s *clusterSubscriber, cluster client.ObjectKey) {
 }
 
 // deliver adds an event for one subscriber, unless its subscription has ended.
-func (b *broadcaster) deliver(s *clusterSubscriber, e ClusterEvent) {
+func (b *broadcaster) deliver(s *clusterSubscriber, e events.Cluster) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -207,19 +153,19 @@ type clusterSubscriber struct {
 
 	mu      sync.Mutex // protects the fields below
 	queue   []client.ObjectKey
-	pending map[client.ObjectKey][]ClusterEvent
+	pending map[client.ObjectKey][]events.Cluster
 	paused  bool
 }
 
 // put adds an event. The caller holds the broadcaster's lock, so put cannot
 // send on the closed channel.
-func (s *clusterSubscriber) put(e ClusterEvent) {
+func (s *clusterSubscriber) put(e events.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.putLocked(e)
 }
 
-func (s *clusterSubscriber) putLocked(e ClusterEvent) {
+func (s *clusterSubscriber) putLocked(e events.Cluster) {
 	waiting, queued := s.pending[e.Cluster]
 	if !queued {
 		s.queue = append(s.queue, e.Cluster)
@@ -234,7 +180,7 @@ func (s *clusterSubscriber) putLocked(e ClusterEvent) {
 
 // putAgain adds the events that are the state of a cluster once more. If it is
 // waiting to be known as connected or disconnected, it adds none.
-func (s *clusterSubscriber) putAgain(cluster client.ObjectKey, level []ClusterEvent) {
+func (s *clusterSubscriber) putAgain(cluster client.ObjectKey, level []events.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -249,22 +195,22 @@ func (s *clusterSubscriber) putAgain(cluster client.ObjectKey, level []ClusterEv
 }
 
 // flips reports whether an event is one of those that alternate.
-func flips(e ClusterEvent) bool { return e.Type == Connected || e.Type == Disconnected }
+func flips(e events.Cluster) bool { return e.Type == events.Connected || e.Type == events.Disconnected }
 
 // mergeEvent adds an event to those that wait, and drops those that it
 // supersedes. Of alternating connects and disconnects it keeps the last one or
 // two, so that they still alternate with those already delivered. An initial
 // one may repeat a delivered one, so it is dropped without its counterpart.
-func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
+func mergeEvent(waiting []events.Cluster, e events.Cluster) []events.Cluster {
 	switch e.Type { // of these, one supersedes nothing else
-	case Gained, Lost:
-		return append(without(without(waiting, Gained), Lost), e)
-	case Relabeled:
-		return append(without(waiting, Relabeled), e)
+	case events.Gained, events.Lost:
+		return append(without(without(waiting, events.Gained), events.Lost), e)
+	case events.Relabeled:
+		return append(without(waiting, events.Relabeled), e)
 	}
-	waiting = without(waiting, PhaseChanged)
-	if e.Type != PhaseChanged && e.Type != Disconnected { // neither ends a silence
-		waiting = without(waiting, Silent)
+	waiting = without(waiting, events.PhaseChanged)
+	if e.Type != events.PhaseChanged && e.Type != events.Disconnected { // neither ends a silence
+		waiting = without(waiting, events.Silent)
 	}
 	first := slices.IndexFunc(waiting, flips)
 	switch {
@@ -278,26 +224,26 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	return append(waiting, e)
 }
 
-// without returns events except those of one type. It reuses the slice.
-func without(events []ClusterEvent, t ClusterEventType) []ClusterEvent {
-	return slices.DeleteFunc(events, func(e ClusterEvent) bool { return e.Type == t })
+// without returns a list without the events of one type. It reuses the slice.
+func without(list []events.Cluster, t events.ClusterType) []events.Cluster {
+	return slices.DeleteFunc(list, func(e events.Cluster) bool { return e.Type == t })
 }
 
-// lasting returns the events that no connect or disconnect supersedes. It reuses
-// the slice.
-func lasting(events []ClusterEvent) []ClusterEvent {
-	return slices.DeleteFunc(events, func(e ClusterEvent) bool {
-		return e.Type != Gained && e.Type != Lost && e.Type != Relabeled
+// lasting returns the events of a list that no connect or disconnect supersedes.
+// It reuses the slice.
+func lasting(list []events.Cluster) []events.Cluster {
+	return slices.DeleteFunc(list, func(e events.Cluster) bool {
+		return e.Type != events.Gained && e.Type != events.Lost && e.Type != events.Relabeled
 	})
 }
 
 // take returns the next event, if there is one.
-func (s *clusterSubscriber) take() (ClusterEvent, bool) {
+func (s *clusterSubscriber) take() (events.Cluster, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	if len(s.queue) == 0 || s.paused {
-		return ClusterEvent{}, false
+		return events.Cluster{}, false
 	}
 	key := s.queue[0]
 	waiting := s.pending[key]
@@ -316,17 +262,17 @@ func (s *clusterSubscriber) take() (ClusterEvent, bool) {
 
 // next waits for the next event. It returns false when ctx or the subscription
 // ends.
-func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
+func (s *clusterSubscriber) next(ctx context.Context) (events.Cluster, bool) {
 	for {
 		if ctx.Err() != nil {
-			return ClusterEvent{}, false
+			return events.Cluster{}, false
 		}
 		if e, ok := s.take(); ok {
 			return e, true
 		}
 		select {
 		case <-ctx.Done():
-			return ClusterEvent{}, false
+			return events.Cluster{}, false
 		case _, open := <-s.changed:
 			if !open {
 				e, ok := s.take()

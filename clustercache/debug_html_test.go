@@ -121,7 +121,7 @@ func hostilePage(view, text string) *debugPage {
 		}
 		p.Watches = []status.Watch{watch, watch}
 		p.Watches[0].Mapped = true
-		p.Users = []Use{{Key: WatchKey{GVK: gvk, Namespace: text}, Owners: []Owner{
+		p.Users = []Use{{Key: status.WatchKey{GVK: gvk, Namespace: text}, Owners: []Owner{
 			{GVK: gvk, ObjectKey: client.ObjectKey{Namespace: text, Name: text}},
 			{ObjectKey: client.ObjectKey{Name: text}},
 		}}}

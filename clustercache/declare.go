@@ -17,6 +17,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/members"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -46,9 +47,9 @@ type Target struct {
 type Declaration struct {
 	// Added lists the keys that the owner uses now and did not use before, in
 	// the order of the targets.
-	Added []WatchKey
+	Added []status.WatchKey
 	// Removed lists the keys that the owner no longer uses, sorted.
-	Removed []WatchKey
+	Removed []status.WatchKey
 	// Synced reports whether every target was synced when Declare returned, as
 	// [Watch.HasSynced] reports it, and, of each ClusterSelector, whether it
 	// was known which clusters it selects.
@@ -96,7 +97,7 @@ type Swept struct {
 	// Collected lists the owners that were found gone for good, sorted.
 	Collected []Owner
 	// Released lists the keys that were no longer used, sorted.
-	Released []WatchKey
+	Released []status.WatchKey
 }
 
 // need is what an owner uses: a watch in one cluster or, with a selector, one in
@@ -104,7 +105,7 @@ type Swept struct {
 // labels of clusters change concerns no owner's declaration, and cannot get in
 // its way.
 type need struct {
-	WatchKey // without a cluster if there is a selector
+	status.WatchKey // without a cluster if there is a selector
 
 	many     bool   // there is a selector
 	clusters string // the selector, in canonical form
@@ -145,10 +146,10 @@ type declared struct {
 	mu struct { // nothing else is locked under it
 		sync.Mutex
 
-		watches   map[client.ObjectKey]map[WatchKey]map[need]*Watch // by cluster
-		followed  map[need]*members.Set[*cluster, *Watch]           // of needs with a selector
-		listeners map[*informerpool.Subscription]struct{}           // of all watches of the kinds
-		kinds     map[kindOf]int                                    // how many watches of needs are of a kind
+		watches   map[client.ObjectKey]map[status.WatchKey]map[need]*Watch // by cluster
+		followed  map[need]*members.Set[*cluster, *Watch]                  // of needs with a selector
+		listeners map[*informerpool.Subscription]struct{}                  // of all watches of the kinds
+		kinds     map[kindOf]int                                           // how many watches of needs are of a kind
 
 		changes uint64 // counts the changes of all needs
 		states  map[need]*needState
@@ -173,7 +174,7 @@ func (w *Watch) kind() kindOf { return kindOf{w.c, w.want.GVK} }
 
 func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	d := &declared{cc: cc}
-	d.mu.watches = map[client.ObjectKey]map[WatchKey]map[need]*Watch{}
+	d.mu.watches = map[client.ObjectKey]map[status.WatchKey]map[need]*Watch{}
 	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
 	d.mu.kinds = map[kindOf]int{}
@@ -215,7 +216,7 @@ func (d *declared) acquire(_ context.Context, n need) error {
 		}
 		return err
 	}
-	w, err := d.cc.watch(n.Cluster, n.selection())
+	w, err := d.cc.watch(n.Cluster, selectionOf(n.WatchKey))
 	if err != nil {
 		d.ended(n)
 		return err
@@ -241,7 +242,7 @@ func (d *declared) add(n need, w *Watch) {
 	key := keyOf(w.c.key, w.want.Selection)
 	d.mu.Lock()
 	if d.mu.watches[key.Cluster] == nil {
-		d.mu.watches[key.Cluster] = map[WatchKey]map[need]*Watch{}
+		d.mu.watches[key.Cluster] = map[status.WatchKey]map[need]*Watch{}
 	}
 	if d.mu.watches[key.Cluster][key] == nil {
 		d.mu.watches[key.Cluster][key] = map[need]*Watch{}
@@ -337,7 +338,7 @@ func (d *declared) bound(c *cluster, want *watchset.Want) {
 
 // watch returns the watch of a key that one of the needs has, or nil. Without
 // needs it is that of any.
-func (d *declared) watch(key WatchKey, of ...need) *Watch {
+func (d *declared) watch(key status.WatchKey, of ...need) *Watch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n, w := range d.mu.watches[key.Cluster][key] {
@@ -349,14 +350,14 @@ func (d *declared) watch(key WatchKey, of ...need) *Watch {
 }
 
 // needs returns the needs that have a watch of a key.
-func (d *declared) needs(key WatchKey) []need {
+func (d *declared) needs(key status.WatchKey) []need {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Keys(d.mu.watches[key.Cluster][key]))
 }
 
 // owners returns the owners of the needs that have a watch of a key.
-func (d *declared) owners(key WatchKey) (owners []Owner) {
+func (d *declared) owners(key status.WatchKey) (owners []Owner) {
 	for _, n := range d.needs(key) {
 		owners = append(owners, d.collector.Owners(n)...)
 	}
@@ -410,8 +411,8 @@ func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
 
 // keys returns the keys of needs in the given order, those of each selector
 // sorted, without repetitions.
-func (d *declared) keys(needs ...need) []WatchKey {
-	keys := make([]WatchKey, 0, len(needs))
+func (d *declared) keys(needs ...need) []status.WatchKey {
+	keys := make([]status.WatchKey, 0, len(needs))
 	for _, n := range needs {
 		if !n.many {
 			keys = append(keys, n.WatchKey)
@@ -424,9 +425,9 @@ func (d *declared) keys(needs ...need) []WatchKey {
 		if followed == nil {
 			continue
 		}
-		var selected []WatchKey
+		var selected []status.WatchKey
 		for c := range followed.All() {
-			selected = append(selected, keyOf(c.key, n.selection()))
+			selected = append(selected, keyOf(c.key, selectionOf(n.WatchKey)))
 		}
 		sortKeys(selected)
 		keys = append(keys, selected...)
@@ -436,8 +437,8 @@ func (d *declared) keys(needs ...need) []WatchKey {
 }
 
 // except returns the keys that are not among others, without repetitions.
-func except(keys, others []WatchKey) (out []WatchKey) {
-	seen := make(map[WatchKey]struct{}, len(keys)+len(others))
+func except(keys, others []status.WatchKey) (out []status.WatchKey) {
+	seen := make(map[status.WatchKey]struct{}, len(keys)+len(others))
 	for _, key := range others {
 		seen[key] = struct{}{}
 	}
@@ -516,7 +517,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 }
 
 // synced reports whether all keys can be read from the cache.
-func (d *declared) synced(keys []WatchKey) bool {
+func (d *declared) synced(keys []status.WatchKey) bool {
 	for _, key := range keys {
 		if w := d.watch(key); w == nil || !w.HasSynced() {
 			return false
@@ -525,6 +526,6 @@ func (d *declared) synced(keys []WatchKey) bool {
 	return true
 }
 
-func sortKeys(keys []WatchKey) { slices.SortFunc(keys, compareWatchKeys) }
+func sortKeys(keys []status.WatchKey) { slices.SortFunc(keys, compareWatchKeys) }
 
 func sortOwners(owners []Owner) { slices.SortFunc(owners, compareOwners) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/members"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // follow takes a watch in each cluster that a need's selector selects, now and
@@ -28,7 +29,7 @@ func (d *declared) follow(n need) error {
 	followed := members.New(members.Config[*cluster, *Watch]{
 		Wanted: func(c *cluster) bool { return d.cc.tenure.Serves(c.key) && c.matches(selector) },
 		Acquire: func(c *cluster) (*Watch, bool) {
-			want := c.wants.Acquire(n.selection())
+			want := c.wants.Acquire(selectionOf(n.WatchKey))
 			if want == nil {
 				return nil, false // the cluster is being forgotten; its successor is considered by itself
 			}
@@ -217,12 +218,12 @@ func anySelector(needs []need) bool {
 }
 
 // selected returns the keys of each need with a selector.
-func (d *declared) selected() map[need][]WatchKey {
+func (d *declared) selected() map[need][]status.WatchKey {
 	d.mu.Lock()
 	needs := slices.Collect(maps.Keys(d.mu.followed))
 	d.mu.Unlock()
 
-	out := make(map[need][]WatchKey, len(needs))
+	out := make(map[need][]status.WatchKey, len(needs))
 	for _, n := range needs {
 		out[n] = d.keys(n)
 	}
@@ -232,8 +233,8 @@ func (d *declared) selected() map[need][]WatchKey {
 // releasedKeys returns the keys of needs that were released, sorted. selected
 // are the keys that those with a selector had before. A key that another need
 // has is not released.
-func (d *declared) releasedKeys(needs []need, selected map[need][]WatchKey) []WatchKey {
-	var keys []WatchKey
+func (d *declared) releasedKeys(needs []need, selected map[need][]status.WatchKey) []status.WatchKey {
+	var keys []status.WatchKey
 	for _, n := range needs {
 		if n.many {
 			keys = append(keys, selected[n]...)
@@ -241,7 +242,7 @@ func (d *declared) releasedKeys(needs []need, selected map[need][]WatchKey) []Wa
 			keys = append(keys, n.WatchKey)
 		}
 	}
-	keys = slices.DeleteFunc(except(keys, nil), func(key WatchKey) bool { return d.watch(key) != nil })
+	keys = slices.DeleteFunc(except(keys, nil), func(key status.WatchKey) bool { return d.watch(key) != nil })
 	sortKeys(keys)
 
 	return keys

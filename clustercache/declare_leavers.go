@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 // How owners are remembered that have left what they had declared.
@@ -218,7 +220,7 @@ func (d *declared) back(owner Owner, n need) (c comeback) {
 // left it, if ever it did: the owner was not called for what had happened by
 // then, and may have read before it declared. added are the keys that are new to
 // it.
-func (d *declared) joined(owner Owner, needs []need, added []WatchKey) {
+func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
 	if !d.events.Any() {
 		return
 	}
@@ -235,7 +237,7 @@ func (d *declared) joined(owner Owner, needs []need, added []WatchKey) {
 		case c.known && n.many:
 			call = true // perhaps for a cluster that is selected no more
 		default:
-			call = call || slices.ContainsFunc(d.keys(n), func(key WatchKey) bool {
+			call = call || slices.ContainsFunc(d.keys(n), func(key status.WatchKey) bool {
 				w := d.watch(key)
 				return w != nil && !w.waits() && slices.Contains(added, key)
 			})

@@ -17,7 +17,7 @@
 //	err = east.Reader().List(ctx, pods, client.InNamespace("default"))
 //
 //	ctrl.NewControllerManagedBy(mgr).
-//		WatchesRawSource(controller.ObjectSource(cc, clustercache.ObjectSelection{}, controller.EnqueueClusterOf)).
+//		WatchesRawSource(controller.ObjectSource(cc, events.Selection{}, controller.EnqueueClusterOf)).
 //		WatchesRawSource(controller.ClusterSource(cc, controller.EnqueueCluster))
 //
 // A reconciler that was written for one cluster works in all of them without a
@@ -50,7 +50,7 @@
 //     where none covers the read ([ReadMode]).
 //   - An [Owner] declares the [Target]s that it needs. What no owner needs ends
 //     after a grace.
-//   - An [ObjectSelection] selects objects whose events a [Subscription], or a
+//   - An [events.Selection] selects objects whose events a subscription, or a
 //     source of package controller, delivers. Events are merged: a handler gets
 //     the latest state of each object, not every one.
 //   - The phase of a cluster, in its [status.Cluster], and the reason of an

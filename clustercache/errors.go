@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
@@ -60,7 +61,7 @@ var (
 	ErrStarted = errors.New("cluster cache started already")
 	// ErrUnsupported indicates that the cache cannot answer a read, such as one
 	// by a field without an index.
-	ErrUnsupported = errors.New("not supported by the cache")
+	ErrUnsupported = events.ErrUnsupported
 	// ErrRefused indicates that the server answered with a redirect, which
 	// policy forbids. Other refusals are a *resolver.RefusedError.
 	ErrRefused = transport.ErrRefused

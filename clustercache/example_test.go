@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -70,7 +71,7 @@ func readOneCluster() error {
 	}
 	defer w.Release()
 	for e := range cc.ClusterEvents(ctx) {
-		if e.Type == clustercache.Connected {
+		if e.Type == events.Connected {
 			fmt.Println(e.Type, e.Cluster)
 			break
 		}

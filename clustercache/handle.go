@@ -335,7 +335,7 @@ func (h Cluster) TransportConfig() (*rest.Config, error) {
 // moment at which the replica's lease ends by the clock.
 //
 // Any key has one owner, so Owned is also a predicate for objects of the hub:
-// those that it leaves out have to be requested when they are [Gained].
+// those that it leaves out have to be requested when they are [events.Gained].
 func (h Cluster) Owned() bool { return h.cc.tenure.Owns(h.key) }
 
 // Work begins work on the cluster, such as a reconcile, for which this replica

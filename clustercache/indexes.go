@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
@@ -31,7 +32,7 @@ func (x Index) validate(field string) []error {
 	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
 	check(x.Field != "", "Field")
 	check(x.Values != nil, "Values")
-	if x.Representation > Metadata {
+	if x.Representation > events.Metadata {
 		errs = append(errs, &OptionError{Field: field + ".Representation", Err: ErrUnsupported})
 	}
 
@@ -147,7 +148,7 @@ func (e *IndexError) Unwrap() error { return e.Err }
 // valuesOf computes the index of a cached object.
 func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Object) ([]string, error) {
 	return x.compute(cc, c, client.ObjectKeyFromObject(o),
-		func(f Representation) (client.Object, error) { return f.of(cc, o) })
+		func(f events.Representation) (client.Object, error) { return decode(cc, f, o) })
 }
 
 // compute calls Values with the object in the representation that it needs. By
@@ -156,7 +157,7 @@ func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Obje
 // with the next representation. The first representation for which it returned
 // values is kept.
 func (x *addedIndex) compute(
-	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(Representation) (client.Object, error),
+	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(events.Representation) (client.Object, error),
 ) ([]string, error) {
 	var first *callback.PanicError
 	answered := false
@@ -190,14 +191,14 @@ func (x *addedIndex) compute(
 }
 
 // representations returns the representations to call Values with, in order.
-func (x *addedIndex) representations() []Representation {
-	if x.Representation != AsGiven {
-		return []Representation{x.Representation}
+func (x *addedIndex) representations() []events.Representation {
+	if x.Representation != events.AsGiven {
+		return []events.Representation{x.Representation}
 	}
-	if worked := Representation(x.worked.Load()); worked != AsGiven {
-		return []Representation{worked}
+	if worked := events.Representation(x.worked.Load()); worked != events.AsGiven {
+		return []events.Representation{worked}
 	}
-	return []Representation{Typed, Packed, Unstructured}
+	return []events.Representation{events.Typed, events.Packed, events.Unstructured}
 }
 
 // call calls Values and recovers if it panics or ends its goroutine.

@@ -20,6 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
 type noAccess struct{}
@@ -185,8 +186,8 @@ func TestSweepNamesWhatASelectorReleased(t *testing.T) {
 	cc, err := New(Options{Resolver: noAccess{}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, cc.stop(context.Background())) }()
-	at := func(cluster string) WatchKey {
-		return WatchKey{
+	at := func(cluster string) status.WatchKey {
+		return status.WatchKey{
 			Cluster: client.ObjectKey{Name: cluster},
 			GVK:     schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
 		}
@@ -195,8 +196,8 @@ func TestSweepNamesWhatASelectorReleased(t *testing.T) {
 	require.NoError(t, err)
 	prod := need{WatchKey: at(""), many: true, clusters: "env=prod"}
 	released := cc.declared.releasedKeys([]need{prod, {WatchKey: at("c")}, {WatchKey: at("a")}},
-		map[need][]WatchKey{prod: {at("b"), at("a")}})
-	require.Equal(t, []WatchKey{at("a"), at("c")}, released)
+		map[need][]status.WatchKey{prod: {at("b"), at("a")}})
+	require.Equal(t, []status.WatchKey{at("a"), at("c")}, released)
 }
 
 // anOwner is an owner with a name.

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/repeat"
@@ -135,10 +136,10 @@ func (f *crowded) all(keys []client.ObjectKey, c condition) {
 // random, and the longest of a few hundred differ by seconds.
 func (f *crowded) connect(begin func()) []time.Duration {
 	f.t.Helper()
-	events := fleettest.Follow(f.t, f.cc)
+	received := fleettest.Follow(f.t, f.cc)
 	synctest.Wait()
-	for len(events.Events) > 0 {
-		<-events.Events
+	for len(received.Events) > 0 {
+		<-received.Events
 	}
 	began := time.Now()
 	missing := map[client.ObjectKey]time.Time{}
@@ -152,8 +153,8 @@ func (f *crowded) connect(begin func()) []time.Duration {
 	var took []time.Duration
 	for len(missing) > 0 {
 		select {
-		case e := <-events.Events:
-			if due, is := missing[e.Cluster]; is && e.Type == clustercache.Connected {
+		case e := <-received.Events:
+			if due, is := missing[e.Cluster]; is && e.Type == events.Connected {
 				delete(missing, e.Cluster)
 				took = append(took, time.Since(due))
 			}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -215,7 +216,7 @@ func (s *liveSelection) keep(u *unstructured.Unstructured) error {
 func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 	for _, f := range s.indexed {
 		values, err := f.index.compute(s.c.cc, s.c, client.ObjectKeyFromObject(u),
-			func(r Representation) (client.Object, error) { return s.in(r, u) })
+			func(r events.Representation) (client.Object, error) { return s.in(r, u) })
 		if err != nil || !fieldSelects(f.Requirement, values) {
 			return false, err
 		}
@@ -225,20 +226,20 @@ func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 }
 
 // in returns a copy of the object in a representation.
-func (s *liveSelection) in(r Representation, u *unstructured.Unstructured) (client.Object, error) {
+func (s *liveSelection) in(r events.Representation, u *unstructured.Unstructured) (client.Object, error) {
 	switch r {
-	case Typed, AsGiven:
+	case events.Typed, events.AsGiven:
 		fresh, err := s.c.cc.options.Scheme.New(s.gvk)
 		if typed, ok := fresh.(client.Object); err == nil && ok {
 			return typed, s.convert(u, typed)
 		}
 		return u.DeepCopy(), nil
-	case Packed:
+	case events.Packed:
 		if s.codec == nil {
 			s.codec = packed.NewCodec()
 		}
 		return s.codec.PackUnstructured(s.codec.Kind(s.gvk), u)
-	case Metadata:
+	case events.Metadata:
 		partial := &metav1.PartialObjectMetadata{}
 		return partial, s.convert(u, partial)
 	}

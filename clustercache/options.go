@@ -23,6 +23,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
 	"github.com/fleetcache/fleetcache/clustercache/persist"
@@ -109,7 +110,7 @@ type Options struct {
 	// Defaults to 50.
 	ProbeConcurrency int
 	// SilentAfter is how long a cluster may leave probes and attempts to
-	// connect unanswered before subscribers get an event of type [Silent], once
+	// connect unanswered before subscribers get an event of type [events.Silent], once
 	// for each silence. Zero means never.
 	SilentAfter time.Duration
 	// ConnectConcurrency limits the attempts to connect, and the look-ups of
@@ -212,9 +213,9 @@ type Index struct {
 	// Representation, lists by the field fail with an [*IndexError].
 	Values func(client.Object) []string
 	// Representation is the representation of the objects passed to Values:
-	// [Packed] is the cheapest. Defaults to a typed object where Options.Scheme
+	// [events.Packed] is the cheapest. Defaults to a typed object where Options.Scheme
 	// has the kind, and to an unstructured one otherwise.
-	Representation Representation
+	Representation events.Representation
 }
 
 // sameField reports whether two indexes are of the same field and

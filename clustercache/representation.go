@@ -13,51 +13,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Representation is the Go type of the objects that a user's function receives.
-type Representation uint8
-
-const (
-	// AsGiven is the representation in which the user named the kind: [Typed]
-	// for a typed object, [Unstructured] for an unstructured one, and [Metadata]
-	// for a *metav1.PartialObjectMetadata, which [Kind] returns. It is the
-	// default. A selection that names no kind uses [Packed].
-	AsGiven Representation = iota
-	// Packed is the cached object itself, shared and read-only. Its metadata
-	// can be read without decoding.
-	Packed
-	// Typed is an object of the kind's Go type in Options.Scheme, or an
-	// unstructured object if the scheme does not have the kind.
-	Typed
-	// Unstructured is an *unstructured.Unstructured.
-	Unstructured
-	// Metadata is a *metav1.PartialObjectMetadata.
-	Metadata
-)
-
 // givenRepresentation returns the representation in which a kind was named.
-func givenRepresentation(kind client.Object) Representation {
+func givenRepresentation(kind client.Object) events.Representation {
 	switch kind.(type) {
 	case *metav1.PartialObjectMetadata:
-		return Metadata
+		return events.Metadata
 	case *informerpool.Object:
-		return Packed
+		return events.Packed
 	case runtime.Unstructured:
-		return Unstructured
+		return events.Unstructured
 	}
 
-	return Typed
+	return events.Typed
 }
 
-// of returns the object in the representation r; for AsGiven, which is not
+// decode returns the object in the representation r; for AsGiven, which is not
 // resolved here, it returns the cached object. All but packed objects belong to
 // the caller.
-func (r Representation) of(cc *ClusterCache, o *informerpool.Object) (client.Object, error) {
+func decode(cc *ClusterCache, r events.Representation, o *informerpool.Object) (client.Object, error) {
 	var dst client.Object
 	switch r {
-	case Typed:
+	case events.Typed:
 		fresh, err := cc.options.Scheme.New(o.GetObjectKind().GroupVersionKind())
 		typed, ok := fresh.(client.Object)
 		switch {
@@ -68,9 +48,9 @@ func (r Representation) of(cc *ClusterCache, o *informerpool.Object) (client.Obj
 		default:
 			dst = &unstructured.Unstructured{}
 		}
-	case Unstructured:
+	case events.Unstructured:
 		dst = &unstructured.Unstructured{}
-	case Metadata:
+	case events.Metadata:
 		dst = &metav1.PartialObjectMetadata{}
 	default:
 		return o, nil
@@ -80,11 +60,11 @@ func (r Representation) of(cc *ClusterCache, o *informerpool.Object) (client.Obj
 }
 
 // views are the objects of one event in the representations that were asked
-// for. Each is decoded once.
+// for. Each is decoded once. They implement events.Decoder.
 type views struct {
 	cc      *ClusterCache
 	cluster client.ObjectKey
-	given   Representation // what AsGiven means
+	given   events.Representation // what AsGiven means
 
 	mu      sync.Mutex // protects decoded
 	decoded map[view]client.Object
@@ -92,16 +72,19 @@ type views struct {
 
 // view is an object in a representation.
 type view struct {
-	representation Representation
+	representation events.Representation
 	object         *informerpool.Object
 }
 
-// as returns an object of the event in a representation.
-func (v *views) as(r Representation, o *informerpool.Object) (client.Object, error) {
-	if r == AsGiven {
+// As returns an object of the event in a representation.
+func (v *views) As(r events.Representation, o *informerpool.Object) (client.Object, error) {
+	switch {
+	case r > events.Metadata: // no representation
+		return nil, ErrUnsupported
+	case r == events.AsGiven:
 		r = v.given
 	}
-	if r == Packed {
+	if r == events.Packed {
 		return o, nil
 	}
 	v.mu.Lock()
@@ -111,7 +94,7 @@ func (v *views) as(r Representation, o *informerpool.Object) (client.Object, err
 	if obj, ok := v.decoded[key]; ok {
 		return obj, nil
 	}
-	obj, err := r.of(v.cc, o)
+	obj, err := decode(v.cc, r, o)
 	if err != nil {
 		v.misfit(o, err)
 		return nil, err
@@ -162,9 +145,9 @@ type ask struct{ generic bool }
 // all reports whether all predicates let an event pass.
 func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how ask) (bool, error) {
 	for _, p := range predicates {
-		in := AsGiven
+		in := events.AsGiven
 		if metadataOnly(p) {
-			in = Packed
+			in = events.Packed
 		}
 		if ok, err := v.one(p, e, in, how); !ok || err != nil {
 			return false, err
@@ -175,14 +158,14 @@ func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how 
 }
 
 // one calls one predicate with objects in a representation.
-func (v *views) one(p predicate.Predicate, e informerpool.Event, in Representation, how ask) (bool, error) {
+func (v *views) one(p predicate.Predicate, e informerpool.Event, in events.Representation, how ask) (bool, error) {
 	var before, after client.Object
 	var err error
 	if e.Old != nil {
-		before, err = v.as(in, e.Old)
+		before, err = v.As(in, e.Old)
 	}
 	if e.New != nil && err == nil {
-		after, err = v.as(in, e.New)
+		after, err = v.As(in, e.New)
 	}
 	if err != nil {
 		return false, err

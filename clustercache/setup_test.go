@@ -31,6 +31,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -40,7 +41,7 @@ import (
 func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 	const line = "The cluster cache is used and does not run"
 	to := func(context.Context, client.ObjectKey, client.Object) []reconcile.Request { return nil }
-	feed := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+	feed := events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 	for name, use := range map[string]func(*testing.T, *clustercache.ClusterCache){
 		"engage": func(t *testing.T, cc *clustercache.ClusterCache) {
 			require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/goroutine"
@@ -23,7 +24,7 @@ import (
 // Start of the ClusterCache waits for.
 type clusterSubscription struct {
 	cc        *ClusterCache
-	handler   func(ClusterEvent)
+	handler   func(events.Cluster)
 	silentFor []time.Duration // sorted
 	ctx       context.Context //nolint:containedctx // ended by stop
 	cancel    context.CancelFunc
@@ -40,7 +41,7 @@ type clusterSubscription struct {
 }
 
 func newClusterSubscription(
-	cc *ClusterCache, handler func(ClusterEvent), silentFor []time.Duration,
+	cc *ClusterCache, handler func(events.Cluster), silentFor []time.Duration,
 ) *clusterSubscription {
 	s := &clusterSubscription{
 		cc:        cc,
@@ -92,7 +93,7 @@ func (s *clusterSubscription) run(queue *clusterSubscriber) {
 	}
 }
 
-func (s *clusterSubscription) handle(e ClusterEvent) {
+func (s *clusterSubscription) handle(e events.Cluster) {
 	err := s.cc.calls.Call("handler of cluster events", func() error {
 		s.worker.Store(goroutine.ID())
 		s.handler(e)
@@ -213,7 +214,7 @@ func (s *silences) look(key client.ObjectKey) {
 	s.mu.Unlock()
 
 	if over > 0 {
-		e := c.event(Silent)
+		e := c.event(events.Silent)
 		e.SilentFor = over
 		s.cc.events.deliver(s.queue, e)
 	}

@@ -16,21 +16,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// objectSubscription delivers the events of the objects that an ObjectSelection
+// objectSubscription delivers the events of the objects that a Selection
 // selects.
 type objectSubscription struct {
 	cc     *ClusterCache
-	spec   ObjectSelection
-	wanted []watchset.Selection                       // of Kinds and Selections; an id without a kind means every kind
-	given  map[schema.GroupVersionKind]Representation // the representation in which each kind was named
-	misfit atomic.Int64                               // events whose object could not be converted
+	spec   events.Selection
+	wanted []watchset.Selection                              // of Kinds and Narrowed; an id without a kind means every kind
+	given  map[schema.GroupVersionKind]events.Representation // the representation in which each kind was named
+	misfit atomic.Int64                                      // events whose object could not be converted
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
 
@@ -53,11 +55,11 @@ func local(selector string) bool {
 }
 
 // handle passes an event on if the predicates accept it.
-func (s *objectSubscription) handle(e informerpool.Event, to func(ObjectEvent)) {
+func (s *objectSubscription) handle(e informerpool.Event, to func(events.Object)) {
 	if s.spec.Owned && !s.cc.tenure.Owns(e.Key.Cluster) {
 		return // if it is gained, its objects are delivered once more
 	}
-	defer s.cc.calls.Enter("predicate or handler of an ObjectSelection")()
+	defer s.cc.calls.Enter("predicate or handler of a Selection")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
 	v := &views{cc: s.cc, cluster: e.Key.Cluster, given: s.representation(gvk)}
 	ok, err := v.passes(s.spec.Predicates, e)
@@ -65,25 +67,25 @@ func (s *objectSubscription) handle(e informerpool.Event, to func(ObjectEvent)) 
 		s.misfit.Add(1)
 	}
 	if ok || err != nil {
-		to(ObjectEvent{
+		to(events.Object{
 			Cluster: e.Key.Cluster,
 			GVK:     gvk,
 			Event:   e,
-			views:   v,
+			Decoder: v,
 		})
 	}
 }
 
 // representation returns the representation in which functions receive objects
 // of a kind.
-func (s *objectSubscription) representation(gvk schema.GroupVersionKind) Representation {
-	if s.spec.Representation != AsGiven {
+func (s *objectSubscription) representation(gvk schema.GroupVersionKind) events.Representation {
+	if s.spec.Representation != events.AsGiven {
 		return s.spec.Representation
 	}
 	if r, ok := s.given[gvk]; ok {
 		return r
 	}
-	return Packed
+	return events.Packed
 }
 
 // start takes the subscription's own watches, or subscribes to the watches of
@@ -136,7 +138,7 @@ func (s *objectSubscription) noticeUnwatched() {
 			return
 		}
 		s.cc.log.Info("Nothing watches what a subscription to objects selects, so it has no events; "+
-			"set ObjectSelection.Watch, or let others watch it (Watch, Declare)", "kinds", s.kinds())
+			"set Selection.Watch, or let others watch it (Watch, Declare)", "kinds", s.kinds())
 	}), time.Now().Add(noticeAfter))
 }
 
@@ -164,14 +166,14 @@ func (s *objectSubscription) kinds() (names []string) {
 
 // subscribed are the registered subscriptions.
 type subscribed struct {
-	watches levels.Hub[WatchKey] // the watches that changed
+	watches levels.Hub[status.WatchKey] // the watches that changed
 
 	mu  sync.Mutex // protects all; nothing else is locked under it
 	all map[*objectSubscription]struct{}
 }
 
 // wants reports whether the subscription selects c. It recovers from a panic of
-// ObjectSelection.Clusters, which must not reach the code that adds a cluster.
+// Selection.Clusters, which must not reach the code that adds a cluster.
 func (s *objectSubscription) wants(c *cluster) (ok bool) {
 	if s.spec.ClusterSelector != nil && !c.matches(s.spec.ClusterSelector) {
 		return false
@@ -179,7 +181,7 @@ func (s *objectSubscription) wants(c *cluster) (ok bool) {
 	if s.spec.Clusters == nil {
 		return true
 	}
-	err := s.cc.calls.Call("ObjectSelection.Clusters", func() error {
+	err := s.cc.calls.Call("Selection.Clusters", func() error {
 		ok = s.spec.Clusters(c.key)
 		return nil
 	}, "cluster", c.name)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -25,15 +26,15 @@ import (
 // subscriptionKinds make subscriptions of both kinds, whose events are reported
 // as short texts: "Connected" or "Added one", in parentheses if they are
 // initial or delivered once more.
-var subscriptionKinds = map[string]func(*clustercache.ClusterCache, func(string)) (*clustercache.Subscription, error){
-	"objects": func(cc *clustercache.ClusterCache, handler func(string)) (*clustercache.Subscription, error) {
-		selection := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true}
-		return cc.Subscribe(selection, func(e clustercache.ObjectEvent) {
+var subscriptionKinds = map[string]func(*clustercache.ClusterCache, func(string)) (events.Subscription, error){
+	"objects": func(cc *clustercache.ClusterCache, handler func(string)) (events.Subscription, error) {
+		selection := events.Selection{Kinds: fleettest.ConfigMaps, Watch: true}
+		return cc.Subscribe(selection, func(e events.Object) {
 			handler(marked(string(e.Type)+" "+e.Object().GetName(), e.Initial || e.Resync))
 		})
 	},
-	"clusters": func(cc *clustercache.ClusterCache, handler func(string)) (*clustercache.Subscription, error) {
-		return cc.SubscribeClusters(func(e clustercache.ClusterEvent) { handler(marked(string(e.Type), e.Initial)) })
+	"clusters": func(cc *clustercache.ClusterCache, handler func(string)) (events.Subscription, error) {
+		return cc.SubscribeClusters(func(e events.Cluster) { handler(marked(string(e.Type), e.Initial)) })
 	},
 }
 
@@ -44,20 +45,20 @@ func marked(text string, again bool) string {
 	return text
 }
 
-// events records the events of a subscription.
-type events struct {
+// eventTexts records the events of a subscription.
+type eventTexts struct {
 	mu    sync.Mutex // protects texts
 	texts []string
 }
 
-func (l *events) add(text string) {
+func (l *eventTexts) add(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.texts = append(l.texts, text)
 }
 
 // take returns the events since the last call.
-func (l *events) take() []string {
+func (l *eventTexts) take() []string {
 	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,14 +70,14 @@ func (l *events) take() []string {
 
 // eachSubscription runs a test for both kinds of subscriptions.
 func eachSubscription(t *testing.T, f func(t *testing.T, cc *clustercache.ClusterCache, api *fleettest.API,
-	subscribe func(func(string)) *clustercache.Subscription)) {
+	subscribe func(func(string)) events.Subscription)) {
 	t.Helper()
 	for name, of := range subscriptionKinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, api, _ := fleettest.OneCluster(t)
 				fleettest.Synced(t, cc, api)
-				f(t, cc, api, func(handler func(string)) *clustercache.Subscription {
+				f(t, cc, api, func(handler func(string)) events.Subscription {
 					s, err := of(cc, handler)
 					require.NoError(t, err)
 					return s
@@ -92,7 +93,7 @@ func TestSubscriptionWithoutAHandlerOrAfterTheEndIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 		require.NoError(t, err)
-		_, objects := cc.Subscribe(clustercache.ObjectSelection{}, nil)
+		_, objects := cc.Subscribe(events.Selection{}, nil)
 		_, clusters := cc.SubscribeClusters(nil)
 		for _, err := range []error{objects, clusters} {
 			var e *clustercache.OptionError
@@ -112,8 +113,8 @@ func TestSubscriptionWithoutAHandlerOrAfterTheEndIsAnError(t *testing.T) {
 
 func TestSubscriptionDeliversFromStartUntilStopAndStartsOnce(t *testing.T) {
 	eachSubscription(t, func(t *testing.T, cc *clustercache.ClusterCache, api *fleettest.API,
-		subscribe func(func(string)) *clustercache.Subscription) {
-		log := &events{}
+		subscribe func(func(string)) events.Subscription) {
+		log := &eventTexts{}
 		s := subscribe(log.add)
 		s.TriggerAll()
 		require.Empty(t, log.take(), "before Start")
@@ -146,8 +147,8 @@ func TestSecondStartDoesNotPostponeTheResync(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		fleettest.Synced(t, cc, api)
 		resyncs := 0
-		selection := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}
-		s, err := cc.Subscribe(selection, func(e clustercache.ObjectEvent) {
+		selection := events.Selection{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}
+		s, err := cc.Subscribe(selection, func(e events.Object) {
 			if e.Resync {
 				resyncs++
 			}
@@ -165,8 +166,8 @@ func TestSecondStartDoesNotPostponeTheResync(t *testing.T) {
 
 func TestPausedSubscriptionDeliversTheLastStateOnce(t *testing.T) {
 	eachSubscription(t, func(t *testing.T, _ *clustercache.ClusterCache, api *fleettest.API,
-		subscribe func(func(string)) *clustercache.Subscription) {
-		log := &events{}
+		subscribe func(func(string)) events.Subscription) {
+		log := &eventTexts{}
 		s := subscribe(log.add)
 		s.Pause()
 		s.Start()
@@ -190,8 +191,8 @@ func TestPausedSubscriptionDeliversTheLastStateOnce(t *testing.T) {
 
 func TestTriggerDeliversTheStateOnceMore(t *testing.T) {
 	eachSubscription(t, func(t *testing.T, _ *clustercache.ClusterCache, _ *fleettest.API,
-		subscribe func(func(string)) *clustercache.Subscription) {
-		log := &events{}
+		subscribe func(func(string)) events.Subscription) {
+		log := &eventTexts{}
 		s := subscribe(log.add)
 		s.Start()
 		log.take()
@@ -214,9 +215,9 @@ func TestTriggerDeliversTheStateOnceMore(t *testing.T) {
 func TestHazardTriggeredStateAmongChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		log := &events{}
-		s, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
-			if e.Type == clustercache.Connected || e.Type == clustercache.Disconnected {
+		log := &eventTexts{}
+		s, err := cc.SubscribeClusters(func(e events.Cluster) {
+			if e.Type == events.Connected || e.Type == events.Disconnected {
 				log.add(marked(string(e.Type), e.Initial))
 			}
 		})
@@ -252,8 +253,8 @@ func TestHazardTriggeredStateAmongChanges(t *testing.T) {
 func TestTriggerCompletesAStateOfWhichOnlyThePhaseIsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		log := &events{}
-		s, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) { log.add(marked(string(e.Type), e.Initial)) })
+		log := &eventTexts{}
+		s, err := cc.SubscribeClusters(func(e events.Cluster) { log.add(marked(string(e.Type), e.Initial)) })
 		require.NoError(t, err)
 		s.Start()
 		require.Equal(t, []string{"(Connected)"}, log.take())
@@ -272,7 +273,7 @@ func TestTriggerCompletesAStateOfWhichOnlyThePhaseIsWaiting(t *testing.T) {
 
 func TestCloseWaitsForTheHandlerButNotForItsOwnCall(t *testing.T) {
 	eachSubscription(t, func(t *testing.T, _ *clustercache.ClusterCache, api *fleettest.API,
-		subscribe func(func(string)) *clustercache.Subscription) {
+		subscribe func(func(string)) events.Subscription) {
 		block := make(chan struct{})
 		calls := atomic.Int32{}
 		s := subscribe(func(string) { calls.Add(1); <-block })
@@ -293,7 +294,7 @@ func TestCloseWaitsForTheHandlerButNotForItsOwnCall(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 1, calls.Load())
 
-		var own *clustercache.Subscription
+		var own events.Subscription
 		within := make(chan error, 10)
 		own = subscribe(func(string) {
 			own.Pause()
@@ -315,8 +316,8 @@ func TestCloseWaitsForTheHandlerButNotForItsOwnCall(t *testing.T) {
 
 func TestPanicOrGoexitOfAHandlerLosesOneEventAndIsCounted(t *testing.T) {
 	eachSubscription(t, func(t *testing.T, _ *clustercache.ClusterCache, api *fleettest.API,
-		subscribe func(func(string)) *clustercache.Subscription) {
-		log := &events{}
+		subscribe func(func(string)) events.Subscription) {
+		log := &eventTexts{}
 		fail := func() { panic("no") }
 		s := subscribe(func(text string) {
 			defer log.add(text)
@@ -351,7 +352,7 @@ func TestClusterCacheThatEndsFirstEndsSubscriptions(t *testing.T) {
 				d.Set(fleettest.Key("a"), api.Config())
 				cc, err := clustercache.New(fleettest.Silent(d))
 				require.NoError(t, err)
-				log := &events{}
+				log := &eventTexts{}
 				s, err := of(cc, log.add)
 				require.NoError(t, err)
 				late, err := of(cc, log.add)
@@ -384,7 +385,7 @@ func TestClusterCacheThatEndsFirstEndsSubscriptions(t *testing.T) {
 // Close, and no watch, goroutine or registration is left.
 func TestStartAndCloseAtOnceLeaveNothing(t *testing.T) {
 	eachSubscription(t, func(t *testing.T, _ *clustercache.ClusterCache, _ *fleettest.API,
-		subscribe func(func(string)) *clustercache.Subscription) {
+		subscribe func(func(string)) events.Subscription) {
 		for range 500 {
 			var closed, late atomic.Bool
 			s := subscribe(func(string) {
@@ -414,25 +415,25 @@ func TestObjectEventIsDecodedOnceForEachRepresentation(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		fleettest.Synced(t, cc, api)
 		var judged client.Object
-		var got []clustercache.ObjectEvent
-		s, err := cc.Subscribe(clustercache.ObjectSelection{
+		var got []events.Object
+		s, err := cc.Subscribe(events.Selection{
 			Kinds: fleettest.ConfigMaps,
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
 				judged = o
 				return true
 			})},
-		}, func(e clustercache.ObjectEvent) { got = append(got, e) })
+		}, func(e events.Object) { got = append(got, e) })
 		require.NoError(t, err)
 		s.Start()
 		synctest.Wait()
 		e := got[len(got)-1]
-		given, err := e.As(clustercache.AsGiven, e.New)
+		given, err := e.As(events.AsGiven, e.New)
 		require.NoError(t, err)
 		require.IsType(t, &corev1.ConfigMap{}, given)
 		require.Same(t, judged, given, "predicates and the handler share it")
 		configMap := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-		for _, r := range []clustercache.Representation{
-			clustercache.Typed, clustercache.Unstructured, clustercache.Metadata, clustercache.Packed,
+		for _, r := range []events.Representation{
+			events.Typed, events.Unstructured, events.Metadata, events.Packed,
 		} {
 			first, err := e.As(r, e.New)
 			require.NoError(t, err)
@@ -444,9 +445,9 @@ func TestObjectEventIsDecodedOnceForEachRepresentation(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, client.Object(nil), none, "a typed nil pointer would be taken for an object")
 		}
-		_, err = e.As(clustercache.Metadata+1, e.New)
+		_, err = e.As(events.Metadata+1, e.New)
 		require.ErrorIs(t, err, clustercache.ErrUnsupported)
-		_, err = clustercache.ObjectEvent{Event: e.Event}.As(clustercache.Typed, e.New)
+		_, err = events.Object{Event: e.Event}.As(events.Typed, e.New)
 		require.ErrorIs(t, err, clustercache.ErrUnsupported)
 		require.NoError(t, s.Close(t.Context()))
 	})

@@ -13,37 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
-
-// WatchEvent is the state of a watch after a change.
-type WatchEvent struct {
-	// Key identifies the watch.
-	Key WatchKey
-	// Synced reports whether the cache answers reads of it, as
-	// [Watch.HasSynced] does.
-	Synced bool
-	// Err is why Synced is false: the cluster is not connected
-	// ([ErrNotConnected]), the kind is not served (meta.IsNoMatchError), the
-	// server refuses (such as apierrors.IsForbidden), the informer is over
-	// budget ([ErrBudget]), has had no sign of life for Options.StaleAfter
-	// ([ErrStale]), or has not listed yet ([ErrNotSynced]). If Synced is true,
-	// it is what has interrupted the informer, and nil while it follows its
-	// server. While the cluster is not connected, the cause may change without
-	// an event of the watch: it is one of the cluster.
-	Err error
-	// Reason is Err in one word, as [ReasonOf] returns it.
-	Reason string
-	// Ended reports that the last reference was released. Nothing else is set.
-	Ended bool
-	// Time is the time of the delivery.
-	Time time.Time
-	// Initial marks an event that was caused by no change: by the beginning of
-	// the subscription, or by Trigger.
-	Initial bool
-}
 
 // OwnerEvent names an owner of declarations whose reads may be answered
 // differently than before.
@@ -55,21 +30,21 @@ type OwnerEvent struct {
 	Initial bool
 }
 
-func newWatchSubscription(cc *ClusterCache, handler func(WatchEvent)) delivery {
-	return newLevelSubscription(cc, levelConfig[WatchKey]{
+func newWatchSubscription(cc *ClusterCache, handler func(events.Watch)) delivery {
+	return newLevelSubscription(cc, levelConfig[status.WatchKey]{
 		callback: "handler of watch events",
 		hub:      &cc.subscribed.watches,
-		deliver:  func(key WatchKey, initial bool) { handler(newWatchEvent(cc, key, initial)) },
-		named: func(key client.ObjectKey, gvk schema.GroupVersionKind, _ client.ObjectKey) []WatchKey {
+		deliver:  func(key status.WatchKey, initial bool) { handler(newWatchEvent(cc, key, initial)) },
+		named: func(key client.ObjectKey, gvk schema.GroupVersionKind, _ client.ObjectKey) []status.WatchKey {
 			keys := watchKeys(cc.find(key))
-			return slices.DeleteFunc(keys, func(k WatchKey) bool { return !gvk.Empty() && k.GVK != gvk })
+			return slices.DeleteFunc(keys, func(k status.WatchKey) bool { return !gvk.Empty() && k.GVK != gvk })
 		},
-		all: func() []WatchKey { return watchKeys(cc.all()...) },
+		all: func() []status.WatchKey { return watchKeys(cc.all()...) },
 	})
 }
 
 // watchKeys returns the keys of all watches of clusters; nil is none.
-func watchKeys(of ...*cluster) (keys []WatchKey) {
+func watchKeys(of ...*cluster) (keys []status.WatchKey) {
 	for _, c := range of {
 		if c == nil {
 			continue
@@ -82,12 +57,12 @@ func watchKeys(of ...*cluster) (keys []WatchKey) {
 }
 
 // newWatchEvent returns the state of a watch.
-func newWatchEvent(cc *ClusterCache, key WatchKey, initial bool) WatchEvent {
-	e := WatchEvent{Key: key, Initial: initial, Time: time.Now()}
+func newWatchEvent(cc *ClusterCache, key status.WatchKey, initial bool) events.Watch {
+	e := events.Watch{Key: key, Initial: initial, Time: time.Now()}
 	c := cc.find(key.Cluster)
 	var w *watchset.Want
 	if c != nil {
-		w = c.wants.Find(key.selection())
+		w = c.wants.Find(selectionOf(key))
 	}
 	if w == nil {
 		e.Ended = true

@@ -5,48 +5,18 @@ package clustercache
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
-// WatchKey identifies a watch. It is comparable; selectors are in canonical
-// form.
-type WatchKey struct {
-	// Cluster is the cluster; the zero value is the hub.
-	Cluster client.ObjectKey
-	GVK     schema.GroupVersionKind
-	// Namespace is empty for all namespaces.
-	Namespace string
-	// LabelSelector and FieldSelector are empty if they select everything.
-	LabelSelector, FieldSelector string
-}
-
-// String returns a short readable form, for logs and errors.
-func (k WatchKey) String() string {
-	var s strings.Builder
-	s.WriteString(kindName(k.GVK) + " in cluster " + clusterName(k.Cluster))
-	for _, part := range []struct{ name, value string }{
-		{"namespace", k.Namespace}, {"labels", k.LabelSelector}, {"fields", k.FieldSelector},
-	} {
-		if part.value != "" {
-			fmt.Fprintf(&s, ", %s %s", part.name, part.value)
-		}
-	}
-
-	return s.String()
-}
-
 // keyOf returns the key of a selection in a cluster.
-func keyOf(cluster client.ObjectKey, s watchset.Selection) WatchKey {
-	return WatchKey{
+func keyOf(cluster client.ObjectKey, s watchset.Selection) status.WatchKey {
+	return status.WatchKey{
 		Cluster:       cluster,
 		GVK:           s.GVK,
 		Namespace:     s.Namespace,
@@ -55,7 +25,8 @@ func keyOf(cluster client.ObjectKey, s watchset.Selection) WatchKey {
 	}
 }
 
-func (k WatchKey) selection() watchset.Selection {
+// selectionOf returns the selection of a key.
+func selectionOf(k status.WatchKey) watchset.Selection {
 	return watchset.Selection{
 		GVK:           k.GVK,
 		Namespace:     k.Namespace,
@@ -64,36 +35,13 @@ func (k WatchKey) selection() watchset.Selection {
 	}
 }
 
-// watchKeyJSON is the JSON form of a key.
-type watchKeyJSON struct {
-	Cluster       namedObject `json:"cluster"` // empty: the hub
-	APIVersion    string      `json:"apiVersion"`
-	Kind          string      `json:"kind"`
-	Namespace     string      `json:"namespace,omitempty"`
-	LabelSelector string      `json:"labelSelector,omitempty"`
-	FieldSelector string      `json:"fieldSelector,omitempty"`
-}
-
-// MarshalJSON returns the key with the field names of a manifest.
-func (k WatchKey) MarshalJSON() ([]byte, error) {
-	version, kind := k.GVK.ToAPIVersionAndKind()
-	return json.Marshal(watchKeyJSON{
-		Cluster:       namedObject{Namespace: k.Cluster.Namespace, Name: k.Cluster.Name},
-		APIVersion:    version,
-		Kind:          kind,
-		Namespace:     k.Namespace,
-		LabelSelector: k.LabelSelector,
-		FieldSelector: k.FieldSelector,
-	})
-}
-
-func compareWatchKeys(a, b WatchKey) int {
-	return cmp.Or(clustername.Compare(a.Cluster, b.Cluster), a.selection().Compare(b.selection()))
+func compareWatchKeys(a, b status.WatchKey) int {
+	return cmp.Or(clustername.Compare(a.Cluster, b.Cluster), selectionOf(a).Compare(selectionOf(b)))
 }
 
 // Use is a snapshot of a watch and of its users.
 type Use struct {
-	Key WatchKey `json:"key"`
+	Key status.WatchKey `json:"key"`
 	// Owners are the owners that declared it, sorted.
 	Owners []Owner `json:"owners,omitempty"`
 	// UnusedSince is when its last owner gave it up, while it is kept for
@@ -119,7 +67,7 @@ type OwnerUse struct {
 	Owner Owner `json:"owner"`
 	// Uses are the watches that it declared, as far as they are in effect,
 	// sorted.
-	Uses []WatchKey `json:"uses"`
+	Uses []status.WatchKey `json:"uses"`
 	// NextLook is when the owner is next checked. Zero while that happens, and
 	// without GC.InUse.
 	NextLook time.Time `json:"nextLook,omitzero"`

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -89,11 +90,11 @@ func New(cc *clustercache.ClusterCache, o Options) (*ClusterCache, error) {
 			of.Client.Cache = &client.CacheOptions{Unstructured: true, DisableFor: o.DisableFor}
 		}},
 	})
-	ends, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
+	ends, err := cc.SubscribeClusters(func(e events.Cluster) {
 		switch e.Type {
-		case clustercache.Connected:
+		case events.Connected:
 			c.startInformers(e.Cluster)
-		case clustercache.Removed:
+		case events.Removed:
 			c.forget(e.Cluster)
 		}
 	})

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
@@ -58,11 +58,11 @@ func (s *clusterSource) Start(ctx context.Context, queue workqueue.TypedRateLimi
 		return s.err
 	}
 	failing := map[client.ObjectKey]struct{}{} // the filter is called from one goroutine at a time
-	events := controller.ClusterSource(s.c.cc, s.requests, controller.ClusterSourceOptions{
+	received := controller.ClusterSource(s.c.cc, s.requests, controller.ClusterSourceOptions{
 		SilentFor: s.silentFor,
-		Filter:    func(e clustercache.ClusterEvent) bool { return s.selects(e, failing) },
+		Filter:    func(e events.Cluster) bool { return s.selects(e, failing) },
 	})
-	return events.Start(ctx, queue)
+	return received.Start(ctx, queue)
 }
 
 // String names the source in the controller's log.
@@ -71,11 +71,11 @@ func (s *clusterSource) String() string { return "fleetcache cluster source of "
 // selects reports whether Cluster API would deliver an event. A source that
 // waits for failures also gets the first one of a cluster that never answered.
 // failing has the clusters of which it got that.
-func (s *clusterSource) selects(e clustercache.ClusterEvent, failing map[client.ObjectKey]struct{}) bool {
+func (s *clusterSource) selects(e events.Cluster, failing map[client.ObjectKey]struct{}) bool {
 	switch {
-	case e.Type == clustercache.Removed, e.Phase == status.PhaseGone:
+	case e.Type == events.Removed, e.Phase == status.PhaseGone:
 		delete(failing, e.Cluster)
-	case e.Type == clustercache.PhaseChanged && len(s.silentFor) > 0:
+	case e.Type == events.PhaseChanged && len(s.silentFor) > 0:
 		status, err := s.c.cc.Cluster(e.Cluster).Status()
 		if _, told := failing[e.Cluster]; told || err != nil || status.Failures == 0 ||
 			!status.LastProbeSuccess.IsZero() {
@@ -85,13 +85,13 @@ func (s *clusterSource) selects(e clustercache.ClusterEvent, failing map[client.
 		return true
 	}
 
-	return e.Type == clustercache.Connected || e.Type == clustercache.Disconnected ||
-		e.Type == clustercache.Silent && len(s.silentFor) > 0
+	return e.Type == events.Connected || e.Type == events.Disconnected ||
+		e.Type == events.Silent && len(s.silentFor) > 0
 }
 
 // requests maps the Cluster object of an event. Where it cannot be read, its
 // key is all that the mapping function gets.
-func (s *clusterSource) requests(ctx context.Context, e clustercache.ClusterEvent) []ctrl.Request {
+func (s *clusterSource) requests(ctx context.Context, e events.Cluster) []ctrl.Request {
 	object := &clusterv1.Cluster{}
 	object.SetNamespace(e.Cluster.Namespace)
 	object.SetName(e.Cluster.Name)

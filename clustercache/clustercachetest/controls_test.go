@@ -24,6 +24,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
@@ -341,7 +342,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 func told(t *testing.T, cc *clustercache.ClusterCache) <-chan string {
 	t.Helper()
 	out := make(chan string, 100)
-	seq, err := cc.ObjectEvents(t.Context(), clustercache.ObjectSelection{})
+	seq, err := cc.ObjectEvents(t.Context(), events.Selection{})
 	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
@@ -360,11 +361,11 @@ func told(t *testing.T, cc *clustercache.ClusterCache) <-chan string {
 func TestSkippedStatesAreNeverSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"), configMap("b", "1"))
-		events := told(t, cc)
+		received := told(t, cc)
 		synctest.Wait()
-		require.Len(t, events, 2)
+		require.Len(t, received, 2)
 		for range 2 {
-			<-events
+			<-received
 		}
 		east.Skip(func() {
 			east.Store(configMap("a", "2"), configMap("a", "3"), configMap("c", "1"))
@@ -377,8 +378,8 @@ func TestSkippedStatesAreNeverSeen(t *testing.T) {
 		fleet.WaitSynced()
 		synctest.Wait()
 		var got []string
-		for len(events) > 0 {
-			got = append(got, <-events)
+		for len(received) > 0 {
+			got = append(got, <-received)
 		}
 		require.ElementsMatch(t, []string{"Updated a=3", "Deleted b=1", "Added b=1"}, got)
 		require.Equal(t, 2, lists(east), "nothing was told of but how things are")

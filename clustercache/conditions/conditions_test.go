@@ -181,7 +181,7 @@ func TestEveryReasonOfAnErrorHasASentence(t *testing.T) {
 func TestTextOfAServerIsNoPartOfACondition(t *testing.T) {
 	const foreign = "<b>\u202eexample\n"
 	hostile := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Reason: foreign, Message: foreign}}
-	c := synced(t, clustercache.Use{Key: clustercache.WatchKey{Cluster: east, GVK: config}, LastError: hostile})
+	c := synced(t, clustercache.Use{Key: status.WatchKey{Cluster: east, GVK: config}, LastError: hostile})
 	require.Equal(t, "Unknown", c.Reason)
 	require.NotContains(t, c.Message, "example")
 
@@ -263,7 +263,7 @@ func TestMessageIsTheSameAfterEachAttempt(t *testing.T) {
 func TestWorstWatchIsTheReason(t *testing.T) {
 	use := func(cluster client.ObjectKey, gvk schema.GroupVersionKind, synced bool, err error) clustercache.Use {
 		return clustercache.Use{
-			Key:       clustercache.WatchKey{Cluster: cluster, GVK: gvk},
+			Key:       status.WatchKey{Cluster: cluster, GVK: gvk},
 			Synced:    synced,
 			LastError: err,
 		}
@@ -271,12 +271,12 @@ func TestWorstWatchIsTheReason(t *testing.T) {
 	down := fmt.Errorf("%w: %w", clustercache.ErrNotConnected, resolver.ErrNoAccess)
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "", nil)
 	uses := []clustercache.Use{use(east, config, true, nil)}
-	check := func(status metav1.ConditionStatus, reason, message string) {
+	check := func(snapshot metav1.ConditionStatus, reason, message string) {
 		t.Helper()
 		for range uses { // in any order
 			uses = append(uses[1:], uses[0])
 			c := synced(t, uses...)
-			require.Equal(t, status, c.Status)
+			require.Equal(t, snapshot, c.Status)
 			require.Equal(t, reason, c.Reason)
 			require.Equal(t, message, c.Message)
 		}

@@ -19,9 +19,9 @@ import (
 // A reconciler writes the status only if a condition has changed.
 func Example() {
 	// What cc.Cluster(cluster).Status() and cc.Declared(owner) return.
-	status := status.Cluster{Phase: status.PhaseReady, Connected: true}
+	snapshot := status.Cluster{Phase: status.PhaseReady, Connected: true}
 	declared := []clustercache.Use{{
-		Key: clustercache.WatchKey{
+		Key: status.WatchKey{
 			Cluster: client.ObjectKey{Name: "east"},
 			GVK:     schema.GroupVersionKind{Group: "cars", Version: "v1", Kind: "Car"},
 		},
@@ -31,7 +31,7 @@ func Example() {
 	var list []metav1.Condition // obj.Status.Conditions
 	const generation = 3        // obj.Generation
 	for range 2 {
-		changed := meta.SetStatusCondition(&list, conditions.ClusterReady(status, generation))
+		changed := meta.SetStatusCondition(&list, conditions.ClusterReady(snapshot, generation))
 		changed = meta.SetStatusCondition(&list, conditions.WatchesSynced(declared, generation)) || changed
 		fmt.Println("write the status:", changed)
 	}

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
@@ -113,7 +114,7 @@ func (b *Builder) Owns(object client.Object, options ...WatchOption) *Builder {
 // Watches watches another kind, and reconciles the requests that mapping
 // returns; those without a kind are for the kind given to For. Mapping and
 // predicates receive objects in the representation in which the kind is named:
-// typed objects for a typed one, see [clustercache.AsGiven].
+// typed objects for a typed one, see [events.AsGiven].
 func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], options ...WatchOption) *Builder {
 	return b.watch(builderInput{method: methodWatches, object: object, mapping: mapping}, options)
 }
@@ -275,16 +276,16 @@ func (b *Builder) sourceOf(in builderInput, gvk schema.GroupVersionKind) (source
 	if err := b.checkInput(in); err != nil {
 		return nil, err
 	}
-	selection := clustercache.ObjectSelection{
+	selection := events.Selection{
 		Clusters:        b.clusters,
 		ClusterSelector: b.selector,
 		Watch:           true,
 		Predicates:      slices.Concat(b.filters, in.predicates),
-		Representation:  clustercache.AsGiven,
+		Representation:  events.AsGiven,
 	}
 	for _, options := range in.selections {
-		selection.Selections = append(selection.Selections,
-			clustercache.Selection{Kind: in.object, Options: options})
+		selection.Narrowed = append(selection.Narrowed,
+			events.NarrowedKind{Kind: in.object, Options: options})
 	}
 	if len(in.selections) == 0 {
 		selection.Kinds = []client.Object{in.object}
@@ -296,7 +297,7 @@ func (b *Builder) sourceOf(in builderInput, gvk schema.GroupVersionKind) (source
 		return nil, &clustercache.OptionError{Field: in.method, Err: err}
 	}
 
-	packed := ObjectSourceOptions{Representation: clustercache.Packed} // which needs no decoding
+	packed := ObjectSourceOptions{Representation: events.Packed} // which needs no decoding
 	switch in.method {
 	case methodFor:
 		return ObjectSource(b.cc, selection, in.mapping, packed), nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -27,7 +28,7 @@ import (
 func debounced(t *testing.T, cc *clustercache.ClusterCache, q *fleettest.Queue[controller.Request],
 	limit time.Duration) *controller.TypedObjectSource[controller.Request] {
 	t.Helper()
-	s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+	s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 		controller.EnqueueObject, controller.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
 	require.NoError(t, s.Start(t.Context(), q))
 	time.Sleep(time.Second)
@@ -163,7 +164,7 @@ func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
 			api.Put(fmt.Sprint("o", i), "1", nil)
 		}
 		synctest.Wait()
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 			controller.EnqueueObject, controller.ObjectSourceOptions{Debounce: time.Hour})
 		require.NoError(t, s.Start(t.Context(), q))
 		synctest.Wait()
@@ -179,7 +180,7 @@ func TestClusterSourceDebounces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		s := controller.ClusterSource(cc, func(_ context.Context,
-			e clustercache.ClusterEvent) []controller.Request {
+			e events.Cluster) []controller.Request {
 			return []controller.Request{{Cluster: e.Cluster}}
 		}, controller.ClusterSourceOptions{Debounce: 5 * time.Minute, MaxDelay: time.Hour})
 		require.NoError(t, s.Start(t.Context(), q))

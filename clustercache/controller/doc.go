@@ -8,7 +8,7 @@
 // handler of one cluster work in all.
 //
 //	ClusterCache.Subscribe   .SubscribeClusters   .SubscribeOwners
-//	       | ObjectEvent         | ClusterEvent      | OwnerEvent
+//	       | events.Object       | events.Cluster    | OwnerEvent
 //	  ObjectSource          ClusterSource      DeclarerSource     Trigger, Pause, Stop, ...
 //	       |                     |                   |
 //	       +----------- mapping function ------------+            EnqueueObject, ...

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // sweepAt is the least labelFilter.sweepAt.
@@ -51,26 +51,26 @@ func newLabelFilter(
 // passes reports whether the cluster of an event is selected, or was at its last
 // event; and whether it enters the selection after events that still describe
 // it, but were withheld.
-func (f *labelFilter) passes(e clustercache.ClusterEvent) (passes, missed bool) {
+func (f *labelFilter) passes(e events.Cluster) (passes, missed bool) {
 	if f.selector == nil {
 		return true, false
 	}
 	have, known := f.labels(e.Cluster)
 	before := f.seen[e.Cluster]
-	flips := e.Type == clustercache.Connected || e.Type == clustercache.Disconnected
+	flips := e.Type == events.Connected || e.Type == events.Disconnected
 	switch {
 	case known && f.selector.Matches(labels.Set(have)):
 		f.note(e.Cluster, clusterSeen{selected: true})
 		return true, before.gained || before.withheld && !flips
-	case e.Type == clustercache.Removed:
+	case e.Type == events.Removed:
 		delete(f.seen, e.Cluster)
-	case before.selected && (!known || e.Type == clustercache.Disconnected):
+	case before.selected && (!known || e.Type == events.Disconnected):
 		// The cluster may be gone: Removed follows.
 	case before.selected:
 		f.note(e.Cluster, clusterSeen{withheld: true, gained: true}) // all is to be delivered once it is back
 	default:
 		before.withheld = true
-		before.gained = before.gained || e.Type == clustercache.Gained
+		before.gained = before.gained || e.Type == events.Gained
 		f.note(e.Cluster, before)
 	}
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // oneLabelled is the labels of one cluster.
@@ -31,48 +31,48 @@ func TestLabelFilter(t *testing.T) {
 	const unknown = "?"
 	type step struct {
 		env    string // at the delivery
-		event  clustercache.ClusterEventType
+		event  events.ClusterType
 		passes bool
 		missed bool
 	}
 	for name, steps := range map[string][]step{
 		"a connect supersedes what was withheld": {
-			{unknown, clustercache.PhaseChanged, false, false},
-			{"prod", clustercache.Connected, true, false},
-			{"prod", clustercache.PhaseChanged, true, false},
+			{unknown, events.PhaseChanged, false, false},
+			{"prod", events.Connected, true, false},
+			{"prod", events.PhaseChanged, true, false},
 		},
 		"any other event does not": {
-			{"dev", clustercache.Connected, false, false},
-			{"prod", clustercache.Relabeled, true, true},
+			{"dev", events.Connected, false, false},
+			{"prod", events.Relabeled, true, true},
 		},
 		"nor does a connect supersede the owner": {
-			{unknown, clustercache.Gained, false, false},
-			{unknown, clustercache.PhaseChanged, false, false},
-			{"prod", clustercache.Connected, true, true},
+			{unknown, events.Gained, false, false},
+			{unknown, events.PhaseChanged, false, false},
+			{"prod", events.Connected, true, true},
 		},
 		"it leaves once": {
-			{"prod", clustercache.Connected, true, false},
-			{"dev", clustercache.Relabeled, true, false},
-			{"dev", clustercache.Disconnected, false, false},
-			{"dev", clustercache.Removed, false, false},
+			{"prod", events.Connected, true, false},
+			{"dev", events.Relabeled, true, false},
+			{"dev", events.Disconnected, false, false},
+			{"dev", events.Removed, false, false},
 		},
 		"its end has two events": {
-			{"prod", clustercache.Connected, true, false},
-			{unknown, clustercache.Disconnected, true, false},
-			{unknown, clustercache.Removed, true, false},
-			{unknown, clustercache.PhaseChanged, false, false},
+			{"prod", events.Connected, true, false},
+			{unknown, events.Disconnected, true, false},
+			{unknown, events.Removed, true, false},
+			{unknown, events.PhaseChanged, false, false},
 		},
 		"another cluster has its name before they are delivered": {
-			{"prod", clustercache.Connected, true, false},
-			{"dev", clustercache.Disconnected, true, false},
-			{"dev", clustercache.Removed, true, false},
-			{"dev", clustercache.Connected, false, false},
+			{"prod", events.Connected, true, false},
+			{"dev", events.Disconnected, true, false},
+			{"dev", events.Removed, true, false},
+			{"dev", events.Connected, false, false},
 		},
 		"it enters again without another event": {
-			{"prod", clustercache.Connected, true, false},
-			{"dev", clustercache.Relabeled, true, false},
-			{"prod", clustercache.Relabeled, true, true},
-			{"prod", clustercache.PhaseChanged, true, false},
+			{"prod", events.Connected, true, false},
+			{"dev", events.Relabeled, true, false},
+			{"prod", events.Relabeled, true, true},
+			{"prod", events.PhaseChanged, true, false},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestLabelFilter(t *testing.T) {
 			f := newLabelFilter(of.Labels, of.Clusters, labels.SelectorFromSet(labels.Set{"env": "prod"}))
 			for i, s := range steps {
 				of.env, of.known = s.env, s.env != unknown
-				passes, missed := f.passes(clustercache.ClusterEvent{Type: s.event})
+				passes, missed := f.passes(events.Cluster{Type: s.event})
 				require.Equal(t, s.passes, passes, "passes, step %d", i)
 				require.Equal(t, s.missed, missed, "missed, step %d", i)
 			}

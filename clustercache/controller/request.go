@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
@@ -131,7 +132,7 @@ func EnqueueClusterOf(_ context.Context, cluster client.ObjectKey, _ client.Obje
 
 // EnqueueCluster is a [ClusterMapFunc] for the same controllers: changes of the
 // cluster itself request its object.
-func EnqueueCluster(_ context.Context, event clustercache.ClusterEvent) []reconcile.Request {
+func EnqueueCluster(_ context.Context, event events.Cluster) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: event.Cluster}}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -80,7 +81,7 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 	require.Equal(t, of("", "app"), controller.EnqueueLabelled("", "n")(t.Context(), fleettest.Key("east"), o))
 	require.Equal(t, of("fleet", "east"), controller.EnqueueClusterOf(t.Context(), fleettest.Key("east"), o))
 	require.Equal(t, of("fleet", "east"),
-		controller.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: fleettest.Key("east")}))
+		controller.EnqueueCluster(t.Context(), events.Cluster{Cluster: fleettest.Key("east")}))
 }
 
 // TestOldAndNewOwnerAreAskedFor: both are, even when the object had changed
@@ -88,7 +89,7 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 			controller.EnqueueOwner(deployment))
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Empty(t, q.Names())

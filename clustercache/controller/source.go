@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
 )
 
@@ -26,7 +27,7 @@ type Source[request comparable, mapFunc mapping[request]] struct {
 	cc        *clustercache.ClusterCache
 	name      func() string // in the controller's log
 	config    debounce.Config
-	subscribe func(*run[request]) (*clustercache.Subscription, error)
+	subscribe func(*run[request]) (events.Subscription, error)
 	mapping   atomic.Pointer[mapFunc]
 	failures  atomic.Int64 // of runs that have ended, and objects that did not fit
 
@@ -50,7 +51,7 @@ type mapping[request comparable] interface {
 type run[request comparable] struct {
 	ctx          context.Context //nolint:containedctx // the controller's life, cut short by Stop
 	cancel       context.CancelFunc
-	subscription *clustercache.Subscription
+	subscription events.Subscription
 	debounced    *debounce.Queue[request]
 	unlinked     func() bool // undoes what the end of ctx would do
 }

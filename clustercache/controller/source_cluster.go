@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // ClusterMapFunc returns the requests to reconcile because of a change of a
 // cluster. It is called by one goroutine at a time for each controller. ctx
 // ends with the controller, or when the source is stopped. A panic is counted
 // by Failures and loses only the event.
-type ClusterMapFunc[request comparable] func(ctx context.Context, event clustercache.ClusterEvent) []request
+type ClusterMapFunc[request comparable] func(ctx context.Context, event events.Cluster) []request
 
 // TypedClusterSource is what [ClusterSource] returns.
 type TypedClusterSource[request comparable] = Source[request, ClusterMapFunc[request]]
@@ -36,9 +37,9 @@ type ClusterSourceOptions struct {
 	// Relabeled, unless Types leaves it out. Nil selects all.
 	ClusterSelector labels.Selector
 	// Types are the types of events to deliver. Empty means all.
-	Types []clustercache.ClusterEventType
+	Types []events.ClusterType
 	// Filter reports whether to deliver an event. Nil delivers all.
-	Filter func(event clustercache.ClusterEvent) bool
+	Filter func(event events.Cluster) bool
 	// SilentFor are times after which a cluster that has left probes and
 	// attempts to connect unanswered leads to an event of type Silent, once for
 	// each silence and time, in addition to clustercache.Options.SilentAfter.
@@ -89,14 +90,14 @@ func ClusterSource[request comparable](
 		name:   func() string { return "fleetcache cluster source" },
 		config: delays(options.Debounce, options.MaxDelay),
 	}
-	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
+	s.subscribe = func(r *run[request]) (events.Subscription, error) {
 		labelsOf := func(key client.ObjectKey) (map[string]string, bool) { return cc.Cluster(key).Labels() }
 		labelled := newLabelFilter(labelsOf, cc.Clusters, options.ClusterSelector)
-		return cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
+		return cc.SubscribeClusters(func(e events.Cluster) {
 			if r.ctx.Err() != nil || !cc.Cluster(e.Cluster).Owned() {
 				return // if it is gained, its state is delivered once more
 			}
-			gained := e.Type == clustercache.Gained
+			gained := e.Type == events.Gained
 			passes, missed := labelled.passes(e)
 			if gained && !e.Initial || missed {
 				r.subscription.Trigger(e.Cluster, schema.GroupVersionKind{}, client.ObjectKey{})
@@ -115,7 +116,7 @@ func ClusterSource[request comparable](
 }
 
 // selects reports whether an event is to be delivered.
-func (o *ClusterSourceOptions) selects(e clustercache.ClusterEvent) bool {
+func (o *ClusterSourceOptions) selects(e events.Cluster) bool {
 	return (len(o.Types) == 0 || slices.Contains(o.Types, e.Type)) &&
 		(o.Clusters == nil || o.Clusters(e.Cluster)) &&
 		(o.Filter == nil || o.Filter(e))

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // DeclarerMapFunc returns the requests to reconcile for an owner of
@@ -65,7 +66,7 @@ func DeclarerSource[request comparable](
 		name:   func() string { return "fleetcache declarer source" },
 		config: delays(options.Debounce, options.MaxDelay),
 	}
-	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
+	s.subscribe = func(r *run[request]) (events.Subscription, error) {
 		return cc.SubscribeOwners(func(e clustercache.OwnerEvent) {
 			if r.ctx.Err() != nil {
 				return

@@ -22,13 +22,14 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // A controller of the hub reconciles its object for a cluster whenever the
 // cluster, or a ConfigMap in it, changes.
 func ExampleObjectSource() {
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache, reconciler reconcile.Reconciler) error {
-		settings := clustercache.ObjectSelection{
+		settings := events.Selection{
 			Kinds:   []client.Object{&corev1.ConfigMap{}},
 			Watch:   true,
 			Options: []client.ListOption{client.MatchingLabels{"settings": "yes"}},
@@ -47,11 +48,11 @@ func ExampleObjectSource() {
 func ExampleObjectSource_owner() {
 	deployment := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache) error {
-		deployments := clustercache.ObjectSelection{
+		deployments := events.Selection{
 			Kinds: []client.Object{&appsv1.Deployment{}}, Watch: true,
 			Predicates: []predicate.Predicate{predicate.GenerationChangedPredicate{}},
 		}
-		owned := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+		owned := events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 		quiet := fleetcontroller.ObjectSourceOptions{Debounce: time.Second, MaxDelay: 10 * time.Second}
 		return builder.TypedControllerManagedBy[fleetcontroller.Request](mgr).Named("deployments").
 			WatchesRawSource(fleetcontroller.ObjectSource(cc, deployments, fleetcontroller.EnqueueObject)).
@@ -70,7 +71,7 @@ func ExampleObjectSource_owner() {
 // needs.
 func ExampleRepresentation() {
 	source := func(cc *clustercache.ClusterCache,
-		feed clustercache.ObjectSelection) *fleetcontroller.TypedObjectSource[fleetcontroller.Request] {
+		feed events.Selection) *fleetcontroller.TypedObjectSource[fleetcontroller.Request] {
 		return fleetcontroller.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey,
 			obj client.Object) []fleetcontroller.Request {
 			pod, ok := obj.(*corev1.Pod)
@@ -80,7 +81,7 @@ func ExampleRepresentation() {
 			node := schema.GroupVersionKind{Version: "v1", Kind: "Node"}
 			return []fleetcontroller.Request{
 				{Cluster: cluster, GVK: node, ObjectKey: client.ObjectKey{Name: pod.Spec.NodeName}}}
-		}, fleetcontroller.ObjectSourceOptions{Representation: clustercache.Typed})
+		}, fleetcontroller.ObjectSourceOptions{Representation: events.Typed})
 	}
 	_ = source
 }
@@ -89,7 +90,7 @@ func ExampleRepresentation() {
 // removed again.
 func ExampleTypedObjectSource() {
 	reload := func(ctx context.Context, c controller.TypedController[fleetcontroller.Request],
-		cc *clustercache.ClusterCache, feed clustercache.ObjectSelection) error {
+		cc *clustercache.ClusterCache, feed events.Selection) error {
 		s := fleetcontroller.ObjectSource(cc, feed, fleetcontroller.EnqueueObject)
 		if err := c.Watch(s); err != nil {
 			return err
@@ -103,12 +104,12 @@ func ExampleTypedObjectSource() {
 // Without controller-runtime, events are a sequence.
 func ExampleClusterCache_ObjectEvents() {
 	follow := func(ctx context.Context, cc *clustercache.ClusterCache) error {
-		events, err := cc.ObjectEvents(ctx,
-			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Node{}}, Watch: true})
+		received, err := cc.ObjectEvents(ctx,
+			events.Selection{Kinds: []client.Object{&corev1.Node{}}, Watch: true})
 		if err != nil {
 			return err
 		}
-		for e := range events {
+		for e := range received {
 			fmt.Println(e.Cluster, e.Type, e.Object().GetName())
 		}
 		return nil
@@ -120,7 +121,7 @@ func ExampleClusterCache_ObjectEvents() {
 func ExampleClusterSource() {
 	source := func(cc *clustercache.ClusterCache) *fleetcontroller.TypedClusterSource[reconcile.Request] {
 		return fleetcontroller.ClusterSource(cc, fleetcontroller.EnqueueCluster, fleetcontroller.ClusterSourceOptions{
-			Types: []clustercache.ClusterEventType{clustercache.Disconnected, clustercache.Removed},
+			Types: []events.ClusterType{events.Disconnected, events.Removed},
 		})
 	}
 	_ = source

@@ -23,6 +23,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -31,7 +32,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		changes := []predicate.Predicate{predicate.GenerationChangedPredicate{}}
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: changes},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps, Predicates: changes},
 			controller.EnqueueObject)
 		s.TriggerAll() // before Start there is nothing to deliver
 		require.NoError(t, s.Start(t.Context(), q))
@@ -64,7 +65,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 
 		// A predicate may reject triggered objects, independently of changes.
 		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
-		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: never},
+		s = controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps, Predicates: never},
 			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
@@ -99,7 +100,7 @@ func TestHazardTriggerBeforeTheStartIsLost(t *testing.T) {
 			GenericFunc: func(event.GenericEvent) bool { return true },
 		}}
 		o := controller.ObjectSource(cc,
-			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: triggered}, controller.EnqueueObject)
+			events.Selection{Kinds: fleettest.ConfigMaps, Predicates: triggered}, controller.EnqueueObject)
 		o.Trigger(fleettest.RequestFor("one"))
 		o.Trigger(fleettest.RequestFor("none"))
 		o.Pause()
@@ -120,7 +121,7 @@ func TestHazardTriggerBeforeTheStartIsLost(t *testing.T) {
 func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{
+		s := controller.ObjectSource(cc, events.Selection{
 			Kinds:          fleettest.ConfigMaps,
 			ResyncInterval: time.Hour,
 		}, controller.EnqueueObject)
@@ -141,9 +142,9 @@ func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 			controller.EnqueueObject)
-		c := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []controller.Request {
+		c := controller.ClusterSource(cc, func(_ context.Context, e events.Cluster) []controller.Request {
 			return []controller.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		})
 		s.Pause()
@@ -190,7 +191,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 					late.Store(true)
 				}
 			}
-			feed := clustercache.ObjectSelection{
+			feed := events.Selection{
 				Kinds: fleettest.ConfigMaps,
 				Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
 					check()
@@ -202,7 +203,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 				return nil
 			}
 			s := controller.ObjectSource(cc, feed, mapping)
-			c := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
+			c := controller.ClusterSource(cc, func(context.Context, events.Cluster) []controller.Request {
 				check()
 				return nil
 			})
@@ -245,8 +246,8 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 			errs = append(errs, s.Close(context.Background()))
 			return nil
 		}
-		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, closing)
-		c = controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
+		s = controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps}, closing)
+		c = controller.ClusterSource(cc, func(context.Context, events.Cluster) []controller.Request {
 			errs = append(errs, c.Close(context.Background()))
 			return nil
 		})
@@ -261,7 +262,7 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 		require.Len(t, errs, 2)
 
 		block := make(chan struct{})
-		stuck := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
+		stuck := controller.ClusterSource(cc, func(context.Context, events.Cluster) []controller.Request {
 			<-block
 			return nil
 		})
@@ -283,7 +284,7 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		first, second := &fleettest.Queue[controller.Request]{}, &fleettest.Queue[controller.Request]{}
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps, Watch: true},
 			controller.EnqueueObject)
 		ctx, end := context.WithCancel(t.Context())
 		require.NoError(t, s.Start(ctx, first))
@@ -317,7 +318,7 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
 		for i := range 2000 {
 			ctx, cancel := context.WithCancel(t.Context())
-			s := controller.ObjectSource(cc, clustercache.ObjectSelection{
+			s := controller.ObjectSource(cc, events.Selection{
 				Kinds:          fleettest.ConfigMaps,
 				Watch:          true,
 				ResyncInterval: time.Hour,
@@ -351,7 +352,7 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 func TestMappingCanBeSwappedWhileTheSourceRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
@@ -369,13 +370,13 @@ func TestMappingCanBeSwappedWhileTheSourceRuns(t *testing.T) {
 func TestClusterSourceDeliversWhatItsFiltersLetPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		all := func(_ context.Context, e clustercache.ClusterEvent) []controller.Request {
+		all := func(_ context.Context, e events.Cluster) []controller.Request {
 			return []controller.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		}
 		for _, o := range []controller.ClusterSourceOptions{
-			{Types: []clustercache.ClusterEventType{clustercache.Disconnected}},
+			{Types: []events.ClusterType{events.Disconnected}},
 			{Clusters: func(c client.ObjectKey) bool { return c != fleettest.Key("a") }},
-			{Filter: func(e clustercache.ClusterEvent) bool { return e.Phase == status.PhaseDisconnected }},
+			{Filter: func(e events.Cluster) bool { return e.Phase == status.PhaseDisconnected }},
 		} {
 			s := controller.ClusterSource(cc, all, controller.ClusterSourceOptions{}, o)
 			require.NoError(t, s.Start(t.Context(), q))
@@ -405,7 +406,7 @@ func TestCloseOfASourceWaitsForDelayedRequests(t *testing.T) {
 			cc, _, q := fleettest.NewSource(t)
 			release := make(chan struct{})
 			q.Full = func(controller.Request) { <-release }
-			selection := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}
+			selection := events.Selection{Kinds: fleettest.ConfigMaps}
 			options := controller.ObjectSourceOptions{Debounce: time.Second}
 			s := controller.ObjectSource(cc, selection, controller.EnqueueObject, options)
 			ctx, end := context.WithCancel(t.Context())
@@ -432,12 +433,12 @@ func TestCloseOfASourceWaitsForDelayedRequests(t *testing.T) {
 func TestStopEndsTheContextOfAMappingThatHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 			func(ctx context.Context, _ client.ObjectKey, _ client.Object) []controller.Request {
 				<-ctx.Done()
 				return []controller.Request{fleettest.RequestFor("last")}
 			})
-		c := controller.ClusterSource(cc, func(ctx context.Context, _ clustercache.ClusterEvent) []controller.Request {
+		c := controller.ClusterSource(cc, func(ctx context.Context, _ events.Cluster) []controller.Request {
 			<-ctx.Done()
 			return []controller.Request{fleettest.RequestFor("last")}
 		})
@@ -453,7 +454,7 @@ func TestStopEndsTheContextOfAMappingThatHasBegun(t *testing.T) {
 func TestNilMappingIsAnErrorAndReplacesNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		selection := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}
+		selection := events.Selection{Kinds: fleettest.ConfigMaps}
 		for _, s := range []source.TypedSource[controller.Request]{
 			controller.ObjectSource[controller.Request](cc, selection, nil),
 			controller.ClusterSource[controller.Request](cc, nil),
@@ -474,7 +475,7 @@ func TestNilMappingIsAnErrorAndReplacesNone(t *testing.T) {
 		require.Zero(t, fleettest.Subscriptions(t, cc))
 
 		pods := []client.Object{(*unstructured.Unstructured)(nil), (*corev1.Pod)(nil), nil}
-		nothing := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: pods}, controller.EnqueueObject)
+		nothing := controller.ObjectSource(cc, events.Selection{Kinds: pods}, controller.EnqueueObject)
 		require.Equal(t, "fleetcache object source", nothing.String())
 		require.Error(t, nothing.Start(t.Context(), q))
 	})
@@ -485,7 +486,7 @@ func TestNilMappingIsAnErrorAndReplacesNone(t *testing.T) {
 func TestFailuresOfEndedRunsAreCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 			func(context.Context, client.ObjectKey, client.Object) []controller.Request { panic("no") })
 		done := make(chan struct{})
 		go func() { // the count never falls

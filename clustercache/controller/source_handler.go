@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -21,7 +22,7 @@ import (
 // controller can start it again.
 type handlerSource struct {
 	cc        *clustercache.ClusterCache
-	selection clustercache.ObjectSelection
+	selection events.Selection
 	handler   handler.TypedEventHandler[client.Object, Request]
 	kind      schema.GroupVersionKind // of requests that have none
 }
@@ -33,7 +34,7 @@ func (s *handlerSource) Start(ctx context.Context, queue ofAll) error {
 	}
 	selection := s.selection
 	selection.Owned = true
-	subscription, err := s.cc.Subscribe(selection, func(e clustercache.ObjectEvent) {
+	subscription, err := s.cc.Subscribe(selection, func(e events.Object) {
 		if ctx.Err() == nil {
 			s.handle(ctx, e, queue)
 		}
@@ -55,7 +56,7 @@ func (s *handlerSource) String() string {
 // object that is delivered once more, because its cluster was gained or a
 // change was undone, is created as at the start of a controller: a handler
 // that looks for changes would not request it otherwise.
-func (s *handlerSource) handle(ctx context.Context, e clustercache.ObjectEvent, queue ofAll) {
+func (s *handlerSource) handle(ctx context.Context, e events.Object, queue ofAll) {
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, clusterKey{}, e.Cluster))
 	defer cancel()
 	last, before, after := s.view(e, e.LastDelivered), s.view(e, e.Old), s.view(e, e.New)
@@ -88,11 +89,11 @@ func changed(before, deleted client.Object) bool {
 
 // view returns an object of an event as the handler receives it; nil if there
 // is none, or if it does not fit the type.
-func (s *handlerSource) view(e clustercache.ObjectEvent, o *informerpool.Object) client.Object {
+func (s *handlerSource) view(e events.Object, o *informerpool.Object) client.Object {
 	if o == nil {
 		return nil
 	}
-	obj, err := e.As(clustercache.AsGiven, o)
+	obj, err := e.As(events.AsGiven, o)
 	if err != nil {
 		return nil // As has logged it
 	}

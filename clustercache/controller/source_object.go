@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -39,10 +40,10 @@ type TypedObjectSource[request comparable] = Source[request, ObjectMapFunc[reque
 // ObjectSourceOptions configure how an object source delivers.
 type ObjectSourceOptions struct {
 	// Representation is that of the objects passed to the mapping function;
-	// predicates have ObjectSelection.Representation. Defaults to the latter,
+	// predicates have Selection.Representation. Defaults to the latter,
 	// and so to the form in which the kind is named. A function that reads only
-	// metadata costs least with [clustercache.Packed].
-	Representation clustercache.Representation
+	// metadata costs least with [events.Packed].
+	Representation events.Representation
 	// Debounce delays a request until no further event has led to it for that
 	// long. Zero means that it is queued at once. Only keys are delayed; the
 	// reconciler always reads the current state.
@@ -56,7 +57,7 @@ type ObjectSourceOptions struct {
 type objects[request comparable] struct {
 	*TypedObjectSource[request]
 
-	representation clustercache.Representation
+	representation events.Representation
 }
 
 // ObjectSource returns a source of a controller, for its WatchesRawSource: one
@@ -68,10 +69,10 @@ type objects[request comparable] struct {
 // given, the last non-zero value of each field counts.
 //
 // With the ClusterCache's Options.Sharding, the source has the events of the
-// clusters that this replica owns: see [clustercache.ObjectSelection].Owned.
+// clusters that this replica owns: see [events.Selection].Owned.
 // Deletions before a cluster is gained are not delivered.
 func ObjectSource[request comparable](
-	cc *clustercache.ClusterCache, selection clustercache.ObjectSelection, mapping ObjectMapFunc[request],
+	cc *clustercache.ClusterCache, selection events.Selection, mapping ObjectMapFunc[request],
 	opts ...ObjectSourceOptions,
 ) *TypedObjectSource[request] {
 	var options ObjectSourceOptions
@@ -86,13 +87,13 @@ func ObjectSource[request comparable](
 		config: delays(options.Debounce, options.MaxDelay),
 	}
 	o := &objects[request]{TypedObjectSource: s, representation: options.Representation}
-	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
-		if options.Representation > clustercache.Metadata {
+	s.subscribe = func(r *run[request]) (events.Subscription, error) {
+		if options.Representation > events.Metadata {
 			return nil, &clustercache.OptionError{Field: "Representation", Err: clustercache.ErrUnsupported}
 		}
 		narrowed := selection
 		narrowed.Owned = true
-		return cc.Subscribe(narrowed, func(e clustercache.ObjectEvent) { o.handle(r, e) })
+		return cc.Subscribe(narrowed, func(e events.Object) { o.handle(r, e) })
 	}
 	s.mapping.Store(&mapping)
 
@@ -100,7 +101,7 @@ func ObjectSource[request comparable](
 }
 
 // handle is called by the subscription, which recovers from its panics.
-func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
+func (s *objects[request]) handle(r *run[request], e events.Object) {
 	if r.ctx.Err() != nil {
 		return
 	}
@@ -132,7 +133,7 @@ func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
 
 // kindsOf returns the kinds of a selection, for logs. Kinds that are nil, or
 // that the scheme does not have, are left out: Start returns the error.
-func kindsOf(cc *clustercache.ClusterCache, selection clustercache.ObjectSelection) string {
+func kindsOf(cc *clustercache.ClusterCache, selection events.Selection) string {
 	if cc == nil {
 		return ""
 	}
@@ -148,7 +149,7 @@ func kindsOf(cc *clustercache.ClusterCache, selection clustercache.ObjectSelecti
 	for _, kind := range selection.Kinds {
 		add(kind)
 	}
-	for _, s := range selection.Selections {
+	for _, s := range selection.Narrowed {
 		add(s.Kind)
 	}
 	if len(kinds) == 0 {

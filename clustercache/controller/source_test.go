@@ -23,6 +23,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -54,7 +55,7 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 		} {
 			api.Put("two", "2", map[string]any{"app": "y"})
 			synctest.Wait()
-			s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps,
+			s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps,
 				Predicates: []predicate.Predicate{row.predicate}}, controller.EnqueueObject)
 			require.NoError(t, s.Start(t.Context(), q))
 			require.Equal(t, row.initial, q.Names(), row.name)
@@ -72,9 +73,9 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		before := api.Total()
-		events := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps,
+		received := fleettest.FollowObjects(t, cc, events.Selection{Kinds: fleettest.ConfigMaps,
 			Options: []client.ListOption{client.MatchingLabels{"app": "x"}}})
-		both := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Selections: []clustercache.Selection{
+		both := fleettest.FollowObjects(t, cc, events.Selection{Narrowed: []events.NarrowedKind{
 			{Kind: clustercache.Kind(fleettest.ConfigMap),
 				Options: []client.ListOption{client.MatchingFields{"metadata.name": "two"},
 					client.InNamespace("default")}},
@@ -91,13 +92,13 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 			slices.Sort(out)
 			return out
 		}
-		require.Equal(t, []string{"Added one"}, types(events))
+		require.Equal(t, []string{"Added one"}, types(received))
 		require.Equal(t, []string{"Added one", "Added two"}, types(both), "either selection")
 		api.Put("one", "1", map[string]any{"app": "y"})
-		require.Equal(t, []string{"Deleted one"}, types(events))
+		require.Equal(t, []string{"Deleted one"}, types(received))
 		require.Equal(t, []string{"Deleted one"}, types(both))
 		api.Put("two", "1", map[string]any{"app": "x"})
-		require.Equal(t, []string{"Added two"}, types(events))
+		require.Equal(t, []string{"Added two"}, types(received))
 		require.Equal(t, []string{"Updated two"}, types(both))
 		require.Equal(t, before, api.Total(), "no request was sent")
 	})
@@ -106,7 +107,7 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t) // with a watch of everything
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Watch: true, Selections: []clustercache.Selection{
+		s := controller.ObjectSource(cc, events.Selection{Watch: true, Narrowed: []events.NarrowedKind{
 			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}},
 		}}, controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
@@ -118,7 +119,7 @@ func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
-		f := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+		f := fleettest.FollowObjects(t, cc, events.Selection{
 			Kinds:          fleettest.ConfigMaps,
 			ResyncInterval: time.Hour,
 			Clusters:       func(c client.ObjectKey) bool { return c == fleettest.Key("a") },
@@ -144,7 +145,7 @@ func TestControllersDoNotWaitForSources(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	for _, s := range []source.TypedSource[reconcile.Request]{
-		controller.ObjectSource(cc, clustercache.ObjectSelection{}, controller.EnqueueClusterOf),
+		controller.ObjectSource(cc, events.Selection{}, controller.EnqueueClusterOf),
 		controller.ClusterSource(cc, controller.EnqueueCluster),
 	} {
 		_, syncs := s.(source.TypedSyncingSource[reconcile.Request])
@@ -155,7 +156,7 @@ func TestControllersDoNotWaitForSources(t *testing.T) {
 func TestSourcesNameThemselvesInLogs(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
-	for want, feed := range map[string]clustercache.ObjectSelection{
+	for want, feed := range map[string]events.Selection{
 		"fleetcache object source": {Watch: true},
 		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{
 			&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap),
@@ -169,13 +170,13 @@ func TestSourcesNameThemselvesInLogs(t *testing.T) {
 func TestFeedNamesWhatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
-		for field, spec := range map[string]clustercache.ObjectSelection{
-			"Watch":              {Watch: true},
-			"ResyncInterval":     {ResyncInterval: -1},
-			"Predicates[1]":      {Predicates: []predicate.Predicate{predicate.Funcs{}, nil}},
-			"Kinds[1]":           {Kinds: []client.Object{&corev1.Pod{}, nil}},
-			"Selections[0].Kind": {Selections: []clustercache.Selection{{}}},
-			"Options":            {Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
+		for field, spec := range map[string]events.Selection{
+			"Watch":            {Watch: true},
+			"ResyncInterval":   {ResyncInterval: -1},
+			"Predicates[1]":    {Predicates: []predicate.Predicate{predicate.Funcs{}, nil}},
+			"Kinds[1]":         {Kinds: []client.Object{&corev1.Pod{}, nil}},
+			"Narrowed[0].Kind": {Narrowed: []events.NarrowedKind{{}}},
+			"Options":          {Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
 			"Kinds[0]": {Kinds: fleettest.ConfigMaps,
 				Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
 		} {
@@ -191,7 +192,7 @@ func TestFeedNamesWhatCannotBe(t *testing.T) {
 			"Debounce":       {Debounce: -1},
 			"MaxDelay":       {MaxDelay: -1},
 		} {
-			s := controller.ObjectSource(cc, clustercache.ObjectSelection{}, controller.EnqueueObject, o)
+			s := controller.ObjectSource(cc, events.Selection{}, controller.EnqueueObject, o)
 			e, ok := errors.AsType[*clustercache.OptionError](s.Start(t.Context(), q))
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
@@ -204,17 +205,17 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		for _, row := range []struct {
-			form clustercache.Representation
+			form events.Representation
 			want client.Object
 		}{
-			{clustercache.Packed, &informerpool.Object{}}, {clustercache.Typed, &corev1.ConfigMap{}},
-			{clustercache.Unstructured, &unstructured.Unstructured{}},
-			{clustercache.Metadata, &metav1.PartialObjectMetadata{}},
+			{events.Packed, &informerpool.Object{}}, {events.Typed, &corev1.ConfigMap{}},
+			{events.Unstructured, &unstructured.Unstructured{}},
+			{events.Metadata, &metav1.PartialObjectMetadata{}},
 		} {
 			api.Put("one", "old", nil)
 			synctest.Wait()
 			var got []client.Object
-			s := controller.ObjectSource(cc, clustercache.ObjectSelection{
+			s := controller.ObjectSource(cc, events.Selection{
 				Kinds: fleettest.ConfigMaps}, func(ctx context.Context, c client.ObjectKey,
 				o client.Object) []controller.Request {
 				got = append(got, o)
@@ -239,7 +240,7 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 					require.NoError(t, err)
 					values = append(values, value)
 				}
-				if row.form != clustercache.Packed {
+				if row.form != events.Packed {
 					o.SetName("changed") // it belongs to the callee
 				}
 			}
@@ -261,7 +262,7 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 			return true
 		})
 		s := controller.ObjectSource(cc,
-			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
+			events.Selection{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []controller.Request {
 				if o.GetName() == "mapping" {
 					panic("no")
@@ -277,8 +278,8 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 		require.EqualValues(t, 2, s.Failures())
 
 		clusters := controller.ClusterSource(cc, func(_ context.Context,
-			e clustercache.ClusterEvent) []controller.Request {
-			if e.Type == clustercache.Connected {
+			e events.Cluster) []controller.Request {
+			if e.Type == events.Connected {
 				panic("no")
 			}
 			return []controller.Request{{Cluster: e.Cluster}}
@@ -293,7 +294,7 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 		require.NoError(t, s.Close(t.Context()))
 		require.EqualValues(t, 2, s.Failures())
 
-		feed := clustercache.ObjectSelection{Clusters: func(client.ObjectKey) bool { panic("no") }}
+		feed := events.Selection{Clusters: func(client.ObjectKey) bool { panic("no") }}
 		left := controller.ObjectSource(cc, feed, controller.EnqueueObject)
 		require.NoError(t, left.Start(t.Context(), q))
 		require.Empty(t, q.Take(), "a cluster that nobody can decide on is left out")

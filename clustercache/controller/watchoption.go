@@ -48,7 +48,7 @@ type watchFunc func(in *builderInput)
 func (f watchFunc) applyTo(in *builderInput) { f(in) }
 
 // WithPredicates lets an event pass if all predicates do. They receive objects
-// in the representation in which the kind is named, see [clustercache.AsGiven].
+// in the representation in which the kind is named, see [events.AsGiven].
 // Those of a Go type, such as predicate.TypedFuncs[*corev1.Pod], fit a kind
 // that is named by an object of the type; with any other, Build fails.
 func WithPredicates[object client.Object](predicates ...predicate.TypedPredicate[object]) WatchOption {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
@@ -204,7 +205,7 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 		// A removal or loss ends the engagement, even if Names and Clusters
 		// answer differently by now.
 		tenure, owned := ownership(p.s.cc, event.Cluster)
-		if event.Type == clustercache.Removed || event.Phase == status.PhaseGone || !owned {
+		if event.Type == events.Removed || event.Phase == status.PhaseGone || !owned {
 			e.end(event.Cluster)
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
@@ -102,7 +103,7 @@ func TestSourceOfAnEngagedCluster(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
 		f.add("a")
 		f.add("b")
-		s := multicluster.NewSource(f.cc, clustercache.ObjectSelection{
+		s := multicluster.NewSource(f.cc, events.Selection{
 			Kinds:    []client.Object{&corev1.ConfigMap{}},
 			Clusters: func(k client.ObjectKey) bool { return k.Name != "c" },
 		}, func(_ context.Context, name clusterName, o client.Object) []fleetRequest {

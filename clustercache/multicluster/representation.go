@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -38,15 +38,15 @@ func representationOf(obj client.Object, scheme *runtime.Scheme) (representation
 }
 
 // named returns the representation as the ClusterCache defines it.
-func (f representation) named() clustercache.Representation {
+func (f representation) named() events.Representation {
 	switch f.typ {
 	case reflect.TypeFor[unstructured.Unstructured]():
-		return clustercache.Unstructured
+		return events.Unstructured
 	case reflect.TypeFor[metav1.PartialObjectMetadata]():
-		return clustercache.Metadata
+		return events.Metadata
 	}
 
-	return clustercache.Typed
+	return events.Typed
 }
 
 // decode returns an object in this representation, which belongs to the caller.

@@ -12,12 +12,13 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // MapFunc returns the requests to reconcile because of an object of a cluster.
 // The object is in the representation in which the selection names its kind:
-// typed for a typed object, see [clustercache.AsGiven].
+// typed for a typed object, see [events.AsGiven].
 type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj client.Object) []R
 
 // Source makes sources of the objects' events of one cluster at a time, which
@@ -27,7 +28,7 @@ type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj clie
 // engaged the cluster.Cluster.
 type Source[N ~string, R comparable] struct {
 	cc        *clustercache.ClusterCache
-	selection clustercache.ObjectSelection
+	selection events.Selection
 	mapping   MapFunc[N, R]
 	names     Names
 }
@@ -36,7 +37,7 @@ type Source[N ~string, R comparable] struct {
 // of a cluster holds a watch of the kinds there, regardless of selection.Watch.
 // It does no I/O and starts nothing. It panics if cc or mapping is nil.
 func NewSource[N ~string, R comparable](
-	cc *clustercache.ClusterCache, selection clustercache.ObjectSelection, mapping MapFunc[N, R], names Names,
+	cc *clustercache.ClusterCache, selection events.Selection, mapping MapFunc[N, R], names Names,
 ) *Source[N, R] {
 	if cc == nil || mapping == nil {
 		panic("multicluster: NewSource: cc and mapping are required")
@@ -61,7 +62,7 @@ func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource
 		return nil
 	}, "name", string(name))
 	if err == nil && ok && s.selection.Clusters != nil {
-		err = s.cc.Protect("ObjectSelection.Clusters", func() error {
+		err = s.cc.Protect("Selection.Clusters", func() error {
 			ok = s.selection.Clusters(key)
 			return nil
 		}, "cluster", clustername.Of(key))

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // Defaults of Options.
@@ -80,7 +81,7 @@ type Set struct {
 
 		entries   map[string]*entry
 		consumers map[*consumer]struct{} // also those that have ended, until their last call returns
-		watches   *clustercache.Subscription
+		watches   events.Subscription
 		stopped   bool
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -140,8 +141,8 @@ func classify(cluster status.Cluster, w status.Watch) (State, error) {
 }
 
 // clusterChanged is called after every event of a cluster.
-func (s *Set) clusterChanged(e clustercache.ClusterEvent) {
-	if e.Type == clustercache.Removed {
+func (s *Set) clusterChanged(e events.Cluster) {
+	if e.Type == events.Removed {
 		for _, c := range s.all() {
 			c.evict(e.Cluster)
 		}
@@ -151,7 +152,7 @@ func (s *Set) clusterChanged(e clustercache.ClusterEvent) {
 
 // watchChanged is called after every event of a watch. Two entries may share
 // it.
-func (s *Set) watchChanged(e clustercache.WatchEvent) {
+func (s *Set) watchChanged(e events.Watch) {
 	s.notify(func(of *entry) bool { return of.target.Cluster == e.Key.Cluster && of.target.GVK == e.Key.GVK })
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 const (
@@ -38,14 +39,14 @@ type operator struct {
 
 // newOperator adds the controller to a manager. It does no I/O.
 func newOperator(mgr manager.Manager, cc *clustercache.ClusterCache, began observer) (*operator, error) {
-	watch := func(kind client.Object, options ...client.ListOption) clustercache.ObjectSelection {
-		return clustercache.ObjectSelection{Kinds: []client.Object{kind}, Watch: true, Options: options}
+	watch := func(kind client.Object, options ...client.ListOption) events.Selection {
+		return events.Selection{Kinds: []client.Object{kind}, Watch: true, Options: options}
 	}
 	o := &operator{manager: mgr, gate: &gate{}}
 	o.sites = controller.ObjectSource(cc, watch(clustercache.Kind(siteKind)), controller.EnqueueObject)
 	pages := controller.ObjectSource(cc, watch(&corev1.ConfigMap{}),
 		controller.EnqueueOwner(siteKind, controller.OwnerOptions{ControllerOnly: true}),
-		controller.ObjectSourceOptions{Representation: clustercache.Packed}) // it reads only metadata
+		controller.ObjectSourceOptions{Representation: events.Packed}) // it reads only metadata
 	themes := controller.ObjectSource(cc, watch(&corev1.ConfigMap{}, client.MatchingFields{"metadata.name": themeName}),
 		enqueueSites(cc), controller.ObjectSourceOptions{Debounce: debounce})
 

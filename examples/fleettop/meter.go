@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // rateSeconds is the number of seconds that a rate is the average of.
@@ -32,7 +32,7 @@ type count struct {
 }
 
 // count counts an event, unless the object has not changed.
-func (m *meter) count(e clustercache.ObjectEvent) {
+func (m *meter) count(e events.Object) {
 	if e.Initial || e.Resync || e.Evicted {
 		return
 	}
@@ -60,7 +60,7 @@ func (c *count) add(now int64) {
 
 // read returns the number of events of a cluster, and how many a second there
 // were on average in the last rateSeconds that are over.
-func (m *meter) read(cluster client.ObjectKey, now time.Time) (events int, rate float64) {
+func (m *meter) read(cluster client.ObjectKey, now time.Time) (received int, rate float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.counts[cluster]

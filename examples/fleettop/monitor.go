@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -39,7 +40,7 @@ func newMonitor(
 		return nil, err
 	}
 	m := &monitor{clusters: cc}
-	selection := clustercache.ObjectSelection{Watch: true}
+	selection := events.Selection{Watch: true}
 	for _, kind := range kinds {
 		selection.Kinds = append(selection.Kinds, clustercache.Kind(kind))
 	}
@@ -47,8 +48,8 @@ func newMonitor(
 	if err != nil {
 		return nil, err
 	}
-	phases, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
-		if e.Initial || e.Type == clustercache.Relabeled {
+	phases, err := cc.SubscribeClusters(func(e events.Cluster) {
+		if e.Initial || e.Type == events.Relabeled {
 			return
 		}
 		text := clusterName(e.Cluster) + " is " + string(e.Phase)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/guide"
@@ -151,7 +152,7 @@ func TestFollowAndListenDeliverChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east := start(t, configMap())
 		var followed, listened atomic.Int32
-		s, err := guide.Follow(fleet.ClusterCache(), func(clustercache.ObjectEvent) { followed.Add(1) })
+		s, err := guide.Follow(fleet.ClusterCache(), func(events.Object) { followed.Add(1) })
 		require.NoError(t, err)
 		defer s.Stop()
 		watch, err := guide.Listen(t.Context(), fleet.ClusterCache(), east.Key(),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -31,7 +32,7 @@ func EveryCluster(
 
 // AlsoRemote adds what happens in the clusters to a controller of the hub.
 func AlsoRemote(mgr ctrl.Manager, cc *clustercache.ClusterCache, r reconcile.Reconciler) error {
-	nodes := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
+	nodes := events.Selection{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
 	return ctrl.NewControllerManagedBy(mgr).Named("fleet").
 		WatchesRawSource(controller.ObjectSource(cc, nodes, controller.EnqueueClusterOf)).
 		WatchesRawSource(controller.ClusterSource(cc, controller.EnqueueCluster)).
@@ -90,9 +91,9 @@ func OnDemand(
 // Follow calls handle with the changes of all ConfigMaps that carry a label,
 // without a controller.
 func Follow(
-	cc *clustercache.ClusterCache, handle func(clustercache.ObjectEvent),
-) (*clustercache.Subscription, error) {
-	configMaps := clustercache.ObjectSelection{
+	cc *clustercache.ClusterCache, handle func(events.Object),
+) (events.Subscription, error) {
+	configMaps := events.Selection{
 		Kinds:   []client.Object{&corev1.ConfigMap{}},
 		Options: []client.ListOption{client.HasLabels{"app"}},
 		Watch:   true,

@@ -19,20 +19,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
 func main() {
 	// Without a logger, nothing says why a cluster is not connected.
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
-	show := func(e clustercache.ObjectEvent) { fmt.Println(e.Type, e.Object(), "in", e.Cluster.Name) }
+	show := func(e events.Object) { fmt.Println(e.Type, e.Object(), "in", e.Cluster.Name) }
 	if err := run(ctrl.SetupSignalHandler(), show, os.Args[1:]...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, show func(clustercache.ObjectEvent), files ...string) error {
+func run(ctx context.Context, show func(events.Object), files ...string) error {
 	// Own: the files are yours, so that plugins which they name may run.
 	clusters, err := resolver.Files(resolver.FileOptions{Own: true, ID: resolver.ByContext}, files...)
 	if err != nil {
@@ -46,12 +47,12 @@ func run(ctx context.Context, show func(clustercache.ObjectEvent), files ...stri
 	go func() { ended <- cc.Start(ctx) }()
 
 	// Without Watch, a selection delivers what others watch.
-	configMaps := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
-	events, err := cc.ObjectEvents(ctx, configMaps)
+	configMaps := events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+	received, err := cc.ObjectEvents(ctx, configMaps)
 	if err != nil {
 		return err
 	}
-	for e := range events { // until ctx ends
+	for e := range received { // until ctx ends
 		show(e)
 	}
 	return <-ended

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -41,7 +41,7 @@ func TestMistypedPathIsLoggedAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfg")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, func(clustercache.ObjectEvent) {}, path) }()
+	go func() { ended <- run(ctx, func(events.Object) {}, path) }()
 
 	for line := range logged {
 		if strings.Contains(line, "Clusters cannot be listed") {
@@ -65,7 +65,7 @@ func TestObjectsOfAllContextsArePrinted(t *testing.T) {
 	shown := make(chan string, 1000)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, func(e clustercache.ObjectEvent) {
+		ended <- run(ctx, func(e events.Object) {
 			shown <- fmt.Sprint(e.Type, " ", e.Object(), " in ", e.Cluster.Name)
 		}, file)
 	}()

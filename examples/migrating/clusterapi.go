@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
@@ -45,7 +46,7 @@ type NodeCounter struct {
 
 // SetupWithManager adds the controller.
 func (r *NodeCounter) SetupWithManager(mgr ctrl.Manager) error {
-	nodes := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
+	nodes := events.Selection{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
 	return ctrl.NewControllerManagedBy(mgr).Named("nodecounter").
 		WatchesRawSource(controller.ClusterSource(r.Clusters, controller.EnqueueCluster)).
 		WatchesRawSource(controller.ObjectSource(r.Clusters, nodes, controller.EnqueueClusterOf)).

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // The labels by which the copies of an object in remote clusters name the
@@ -29,7 +30,7 @@ const (
 
 // RawWatch follows the copies in one remote cluster by a watch, and passes the
 // originals on, until ctx ends.
-func RawWatch(ctx context.Context, remote client.WithWatch, events chan<- event.GenericEvent) {
+func RawWatch(ctx context.Context, remote client.WithWatch, received chan<- event.GenericEvent) {
 	for ctx.Err() == nil {
 		w, err := remote.Watch(ctx, &corev1.ConfigMapList{}, client.HasLabels{OriginLabel})
 		if err != nil {
@@ -44,7 +45,7 @@ func RawWatch(ctx context.Context, remote client.WithWatch, events chan<- event.
 			original := &corev1.ConfigMap{}
 			original.Namespace, original.Name = copied.Labels[OriginNamespaceLabel], copied.Labels[OriginLabel]
 			select {
-			case events <- event.GenericEvent{Object: original}:
+			case received <- event.GenericEvent{Object: original}:
 			case <-ctx.Done():
 			}
 		}
@@ -54,10 +55,10 @@ func RawWatch(ctx context.Context, remote client.WithWatch, events chan<- event.
 
 // WithRawWatches is a controller of the hub that reconciles the originals. A
 // goroutine for each remote cluster runs RawWatch.
-func WithRawWatches(mgr ctrl.Manager, events <-chan event.GenericEvent, r reconcile.Reconciler) error {
+func WithRawWatches(mgr ctrl.Manager, received <-chan event.GenericEvent, r reconcile.Reconciler) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("originals").
 		For(&corev1.ConfigMap{}).
-		WatchesRawSource(source.Channel(events, &handler.Funcs{GenericFunc: func(
+		WatchesRawSource(source.Channel(received, &handler.Funcs{GenericFunc: func(
 			_ context.Context, e event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
 		) {
 			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.Object)})
@@ -67,7 +68,7 @@ func WithRawWatches(mgr ctrl.Manager, events <-chan event.GenericEvent, r reconc
 
 // WithSource does the same for all remote clusters, present and future.
 func WithSource(mgr ctrl.Manager, cc *clustercache.ClusterCache, r reconcile.Reconciler) error {
-	copies := clustercache.ObjectSelection{
+	copies := events.Selection{
 		Kinds:   []client.Object{&corev1.ConfigMap{}},
 		Options: []client.ListOption{client.HasLabels{OriginLabel}},
 		Watch:   true,

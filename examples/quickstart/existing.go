@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
@@ -57,7 +58,7 @@ func tellExisting(ctx context.Context, set settings, out *story.Printer, log log
 	j := newJournal(out, false) // do not print the content of the user's objects
 	// Without kinds, the selection has everything that is watched.
 	hub := configs[client.ObjectKey{Name: set.contexts.Names[0]}]
-	operator, err := newOperator(hub, access, clustercache.ObjectSelection{}, j.report, log)
+	operator, err := newOperator(hub, access, events.Selection{}, j.report, log)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -53,8 +54,8 @@ func tellLocal(ctx context.Context, set settings, out *story.Printer, log logr.L
 
 // demoSelection selects the objects that the operator watches: a core kind and
 // a custom one, in every cluster that the resolver lists.
-func demoSelection() clustercache.ObjectSelection {
-	return clustercache.ObjectSelection{
+func demoSelection() events.Selection {
+	return events.Selection{
 		Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(widgetKind)}, Watch: true,
 		Options: []client.ListOption{client.InNamespace(demoNamespace)},
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -56,7 +57,7 @@ type operator struct {
 // the resolver lists, and reconciles the objects that the selection selects in
 // them. It does no I/O.
 func newOperator(
-	hub *rest.Config, clusters resolver.Resolver, selection clustercache.ObjectSelection,
+	hub *rest.Config, clusters resolver.Resolver, selection events.Selection,
 	report func(observation), log logr.Logger,
 ) (*operator, error) {
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{

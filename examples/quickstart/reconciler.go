@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
@@ -52,7 +53,7 @@ func objectRequests(_ context.Context, cluster client.ObjectKey, obj client.Obje
 
 // clusterRequests is called for every existing cluster, and for every change of
 // one.
-func clusterRequests(_ context.Context, event clustercache.ClusterEvent) []request {
+func clusterRequests(_ context.Context, event events.Cluster) []request {
 	return []request{{cluster: event.Cluster}}
 }
 

@@ -13,18 +13,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // ClusterLog collects cluster events.
 type ClusterLog struct {
 	t      *testing.T
-	Events chan clustercache.ClusterEvent
+	Events chan events.Cluster
 }
 
 // Follow collects the cluster events from now to the end of the test.
 func Follow(t *testing.T, cc *clustercache.ClusterCache) *ClusterLog {
 	t.Helper()
-	f := &ClusterLog{t: t, Events: make(chan clustercache.ClusterEvent, 10000)}
+	f := &ClusterLog{t: t, Events: make(chan events.Cluster, 10000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -38,7 +39,7 @@ func Follow(t *testing.T, cc *clustercache.ClusterCache) *ClusterLog {
 
 // Wait returns the next event of one of the types for the cluster, and drops
 // those before it.
-func (f *ClusterLog) Wait(cluster client.ObjectKey, types ...clustercache.ClusterEventType) clustercache.ClusterEvent {
+func (f *ClusterLog) Wait(cluster client.ObjectKey, types ...events.ClusterType) events.Cluster {
 	f.t.Helper()
 	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
@@ -59,13 +60,13 @@ func (f *ClusterLog) Wait(cluster client.ObjectKey, types ...clustercache.Cluste
 // ObjectLog collects object events.
 type ObjectLog struct {
 	t      *testing.T
-	Events chan clustercache.ObjectEvent
+	Events chan events.Object
 }
 
 // FollowObjects collects the object events from now to the end of the test.
-func FollowObjects(t *testing.T, cc *clustercache.ClusterCache, spec clustercache.ObjectSelection) *ObjectLog {
+func FollowObjects(t *testing.T, cc *clustercache.ClusterCache, spec events.Selection) *ObjectLog {
 	t.Helper()
-	f := &ObjectLog{t: t, Events: make(chan clustercache.ObjectEvent, 10000)}
+	f := &ObjectLog{t: t, Events: make(chan events.Object, 10000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	seq, err := cc.ObjectEvents(ctx, spec)
@@ -81,11 +82,11 @@ func FollowObjects(t *testing.T, cc *clustercache.ClusterCache, spec clustercach
 
 // Wait returns the first event that matches, and those that came before it.
 func (f *ObjectLog) Wait(
-	want func(clustercache.ObjectEvent) bool) (clustercache.ObjectEvent, []clustercache.ObjectEvent) {
+	want func(events.Object) bool) (events.Object, []events.Object) {
 	f.t.Helper()
 	limit := time.NewTimer(2 * time.Minute)
 	defer limit.Stop()
-	var before []clustercache.ObjectEvent
+	var before []events.Object
 	for {
 		select {
 		case e := <-f.Events:
@@ -106,22 +107,22 @@ func (f *ObjectLog) WaitAll(names ...string) {
 	for _, name := range names {
 		missing[name] = true
 	}
-	f.Wait(func(e clustercache.ObjectEvent) bool {
+	f.Wait(func(e events.Object) bool {
 		delete(missing, e.Object().GetName())
 		return len(missing) == 0
 	})
 }
 
 // Named matches the events of an object.
-func Named(cluster client.ObjectKey, name string) func(clustercache.ObjectEvent) bool {
-	return func(e clustercache.ObjectEvent) bool { return e.Cluster == cluster && e.Object().GetName() == name }
+func Named(cluster client.ObjectKey, name string) func(events.Object) bool {
+	return func(e events.Object) bool { return e.Cluster == cluster && e.Object().GetName() == name }
 }
 
 // Take returns the types and names of the events so far.
-func (f *ObjectLog) Take() (events []string) {
+func (f *ObjectLog) Take() (received []string) {
 	for len(f.Events) > 0 {
 		e := <-f.Events
-		events = append(events, string(e.Type)+" "+e.Object().GetName())
+		received = append(received, string(e.Type)+" "+e.Object().GetName())
 	}
-	return events
+	return received
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -26,7 +26,7 @@ func IdentityOf(kind string, o client.Object) string {
 
 // Apply applies an event. An added object must be absent before, a changed or
 // deleted one present.
-func (known Replica) Apply(t *testing.T, e clustercache.ObjectEvent) {
+func (known Replica) Apply(t *testing.T, e events.Object) {
 	t.Helper()
 	id := IdentityOf(e.GVK.Kind, e.Object())
 	_, there := known[id]

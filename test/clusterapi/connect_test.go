@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -142,7 +143,7 @@ func caseStatusSurvivesDisconnect(t *testing.T) {
 		require.False(t, first.LastLife.IsZero())
 		require.False(t, first.Since.IsZero())
 		clusters := fleettest.Follow(t, cc)
-		clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
+		clusters.Wait(fleettest.Key("a"), events.Disconnected)
 		time.Sleep(10 * time.Minute)
 		again := fleettest.Status(t, cc)
 		require.Equal(t, status.PhaseDisconnected, again.Phase)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -30,20 +31,20 @@ import (
 // listen starts a source of cluster events of the given types, until the test
 // ends.
 func listen(t *testing.T, cc *clustercache.ClusterCache,
-	types ...clustercache.ClusterEventType) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
+	types ...events.ClusterType) workqueue.TypedRateLimitingInterface[events.Cluster] {
 	t.Helper()
 	return listenWith(t, cc, controller.ClusterSourceOptions{
-		Filter: func(e clustercache.ClusterEvent) bool { return slices.Contains(types, e.Type) },
+		Filter: func(e events.Cluster) bool { return slices.Contains(types, e.Type) },
 	})
 }
 
 func listenWith(t *testing.T, cc *clustercache.ClusterCache,
-	o controller.ClusterSourceOptions) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
+	o controller.ClusterSourceOptions) workqueue.TypedRateLimitingInterface[events.Cluster] {
 	t.Helper()
-	q := fleettest.QueueOf[clustercache.ClusterEvent](t)
+	q := fleettest.QueueOf[events.Cluster](t)
 	s := controller.ClusterSource(cc, func(_ context.Context,
-		e clustercache.ClusterEvent) []clustercache.ClusterEvent {
-		return []clustercache.ClusterEvent{e}
+		e events.Cluster) []events.Cluster {
+		return []events.Cluster{e}
 	}, o)
 	require.NoError(t, s.Start(t.Context(), q))
 	return q
@@ -54,7 +55,7 @@ func caseEventsAreDeduplicated(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		var seen atomic.Int64
 		q := fleettest.QueueOf[reconcile.Request](t)
-		s := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []reconcile.Request {
+		s := controller.ClusterSource(cc, func(_ context.Context, e events.Cluster) []reconcile.Request {
 			seen.Add(1)
 			return []reconcile.Request{{NamespacedName: e.Cluster}}
 		})
@@ -78,16 +79,16 @@ func caseEachSourceIsTold(t *testing.T) {
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		synctest.Wait()
-		queues := []workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent]{}
+		queues := []workqueue.TypedRateLimitingInterface[events.Cluster]{}
 		for range 3 {
-			queues = append(queues, listen(t, cc, clustercache.Connected))
+			queues = append(queues, listen(t, cc, events.Connected))
 		}
 		d.Set(fleettest.Key("a"), api.Config())
 		time.Sleep(time.Minute)
 		for _, q := range queues {
 			require.Equal(t, 1, q.Len())
 		}
-		late := listen(t, cc, clustercache.Connected) // differs: a late source gets the event, too
+		late := listen(t, cc, events.Connected) // differs: a late source gets the event, too
 		synctest.Wait()
 		require.Equal(t, 1, late.Len())
 	})
@@ -99,12 +100,12 @@ func caseEachSourceIsTold(t *testing.T) {
 func caseSourcesWaitForTheirTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		early, late, gone := listen(t, cc, clustercache.PhaseChanged), listen(t, cc, clustercache.Disconnected),
-			listen(t, cc, clustercache.Removed)
-		silent := map[time.Duration]workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent]{}
+		early, late, gone := listen(t, cc, events.PhaseChanged), listen(t, cc, events.Disconnected),
+			listen(t, cc, events.Removed)
+		silent := map[time.Duration]workqueue.TypedRateLimitingInterface[events.Cluster]{}
 		for _, window := range []time.Duration{20 * time.Second, time.Minute, 2 * time.Hour} {
 			silent[window] = listenWith(t, cc, controller.ClusterSourceOptions{
-				Types:     []clustercache.ClusterEventType{clustercache.Silent},
+				Types:     []events.ClusterType{events.Silent},
 				SilentFor: []time.Duration{window},
 			})
 		}
@@ -176,7 +177,7 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 			block()
 		}
 	}()
-	seq, err := cc.ObjectEvents(ctx, clustercache.ObjectSelection{})
+	seq, err := cc.ObjectEvents(ctx, events.Selection{})
 	require.NoError(t, err)
 	go func() {
 		defer close(objects)
@@ -185,12 +186,12 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 		}
 	}()
 	clusterSource := controller.ClusterSource(cc, func(context.Context,
-		clustercache.ClusterEvent) []reconcile.Request {
+		events.Cluster) []reconcile.Request {
 		block()
 		return nil
 	})
 	objectSource := controller.ObjectSource(cc,
-		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true},
+		events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true},
 		func(context.Context, client.ObjectKey, client.Object) []reconcile.Request {
 			block()
 			return nil
@@ -273,7 +274,7 @@ func caseReentrance(t *testing.T) {
 		var err error
 		cc, err = clustercache.New(o)
 		require.NoError(t, err)
-		selection := clustercache.ObjectSelection{Kinds: []client.Object{
+		selection := events.Selection{Kinds: []client.Object{
 			&corev1.ConfigMap{}}, Watch: true, Clusters: func(client.ObjectKey) bool {
 			_, _ = cc.Cluster(fleettest.Key("a")).Status()
 			return true
@@ -284,7 +285,7 @@ func caseReentrance(t *testing.T) {
 			return nil
 		})
 		clusters := controller.ClusterSource(cc, func(context.Context,
-			clustercache.ClusterEvent) []reconcile.Request {
+			events.Cluster) []reconcile.Request {
 			everything()
 			return nil
 		})

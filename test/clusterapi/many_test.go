@@ -25,6 +25,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -203,7 +204,7 @@ func caseFleetComesBack(t *testing.T) {
 			d.Set(fleettest.Key(fmt.Sprint(i)), api.Config())
 		}
 		objects := fleettest.FollowObjects(t, cc,
-			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+			events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		settle := func() {
 			t.Helper()
 			for up := 0; up < *fleetSize; time.Sleep(time.Second) {
@@ -288,7 +289,7 @@ func caseRemovedAndStopped(t *testing.T) {
 			watches = append(watches, w)
 		}
 		require.NoError(t, controller.ClusterSource(cc,
-			func(context.Context, clustercache.ClusterEvent) []int { return nil }).Start(t.Context(),
+			func(context.Context, events.Cluster) []int { return nil }).Start(t.Context(),
 			fleettest.QueueOf[int](t)))
 		time.Sleep(time.Minute)
 		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/0"))

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -37,7 +37,7 @@ func caseUnauthorizedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
 		clusters := fleettest.Follow(t, cc)
-		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+		clusters.Wait(fleettest.Key("a"), events.Connected)
 		asked := d.TimesAsked(fleettest.Key("a"))
 		quietly(d, api, "renewed")
 		wrongToken(api, "t")
@@ -199,7 +199,7 @@ func caseHealthyIsProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		clusters := fleettest.Follow(t, cc)
-		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+		clusters.Wait(fleettest.Key("a"), events.Connected)
 		before := api.Count("get /readyz")
 		time.Sleep(time.Hour)
 		probes := api.Count("get /readyz") - before
@@ -222,12 +222,12 @@ func caseUnauthorizedDisconnects(t *testing.T) {
 		w := fleettest.Watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		clusters := fleettest.Follow(t, cc)
-		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+		clusters.Wait(fleettest.Key("a"), events.Connected)
 		asked := d.TimesAsked(fleettest.Key("a"))
 		wrongToken(api, "t")
 		time.Sleep(probeInterval)
 		synctest.Wait()
-		e := clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
+		e := clusters.Wait(fleettest.Key("a"), events.Disconnected)
 		require.Equal(t, "Unauthorized", e.Reason)
 		require.LessOrEqual(t, time.Since(e.Time), probeInterval)
 		s := fleettest.Status(t, cc)
@@ -257,7 +257,7 @@ func caseChangesAreToldOnce(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		clusters := fleettest.Follow(t, cc)
 		synctest.Wait()
-		next := func(want clustercache.ClusterEventType, p status.Phase, reason string) {
+		next := func(want events.ClusterType, p status.Phase, reason string) {
 			t.Helper()
 			synctest.Wait()
 			require.NotEmpty(t, clusters.Events)
@@ -267,7 +267,7 @@ func caseChangesAreToldOnce(t *testing.T) {
 			require.Equal(t, reason, e.Reason)
 			require.Empty(t, clusters.Events)
 		}
-		next(clustercache.Connected, status.PhaseReady, "")
+		next(events.Connected, status.PhaseReady, "")
 		n := api.Count("get /readyz")
 		api.FailWith(http.StatusServiceUnavailable, "/")
 		for api.Count("get /readyz") == n {
@@ -275,14 +275,14 @@ func caseChangesAreToldOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		next(clustercache.PhaseChanged, status.PhaseDegraded, "Server")
+		next(events.PhaseChanged, status.PhaseDegraded, "Server")
 		time.Sleep(2 * probeInterval)
-		next(clustercache.Disconnected, status.PhaseDisconnected, "Server")
+		next(events.Disconnected, status.PhaseDisconnected, "Server")
 		time.Sleep(time.Hour) // a hundred attempts
 		require.Empty(t, clusters.Events)
 		api.Heal()
 		time.Sleep(maxBackoff)
-		next(clustercache.Connected, status.PhaseReady, "")
+		next(events.Connected, status.PhaseReady, "")
 		time.Sleep(time.Hour)
 		require.Empty(t, clusters.Events)
 	})

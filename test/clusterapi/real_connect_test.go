@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -91,7 +92,7 @@ func caseCorrectedSecret(t *testing.T, s *site) {
 	s.status(t, cc, "a", func(now status.Cluster) bool { return now.LastError != nil })
 	begin := time.Now()
 	s.store(t, "a", s.remote.Kubeconfig())
-	clusters.Wait(s.key("a"), clustercache.Connected)
+	clusters.Wait(s.key("a"), events.Connected)
 	now := s.ready(t, cc, "a")
 	require.NoError(t, now.LastError)
 	require.Empty(t, now.Reason)
@@ -202,7 +203,7 @@ func caseNotReadyYet(t *testing.T, s *site) {
 	require.ErrorIs(t, now.LastError, resolver.ErrNotReady)
 	require.Zero(t, proxy.Stats().Accepted)
 	s.ownCluster(t, "a", true) // and no caller has to try again
-	clusters.Wait(s.key("a"), clustercache.Connected)
+	clusters.Wait(s.key("a"), events.Connected)
 	require.Positive(t, proxy.Stats().Accepted)
 }
 
@@ -214,19 +215,19 @@ func caseSelection(t *testing.T, s *site) {
 	o.Discover = true
 	cc := fleettest.Start(t, o)
 	clusters := fleettest.Follow(t, cc)
-	clusters.Wait(s.key("other"), clustercache.Connected)
+	clusters.Wait(s.key("other"), events.Connected)
 	require.Equal(t, []client.ObjectKey{s.key("other")}, cc.Clusters())
 	require.Zero(t, proxy.Stats().Accepted)
 
 	s.store(t, "a", proxy.Kubeconfig(), map[string]string{"fleet": "mine"})
-	clusters.Wait(s.key("a"), clustercache.Connected)
+	clusters.Wait(s.key("a"), events.Connected)
 	s.store(t, "a", proxy.Kubeconfig())
-	clusters.Wait(s.key("a"), clustercache.Removed)
+	clusters.Wait(s.key("a"), events.Removed)
 	require.Eventually(t, func() bool { return len(cc.Clusters()) == 1 && proxy.Stats().Open == 0 }, fleettest.Patience,
 		10*time.Millisecond)
 	now := proxy.Stats().Accepted
 	s.store(t, "a", proxy.Kubeconfig(), map[string]string{"fleet": "mine"})
-	clusters.Wait(s.key("a"), clustercache.Connected)
+	clusters.Wait(s.key("a"), events.Connected)
 	require.Greater(t, proxy.Stats().Accepted, now)
 }
 
@@ -244,8 +245,8 @@ func caseDeletedClusterObject(t *testing.T, s *site) {
 	require.NoError(t, w.WaitForSync(t.Context()))
 	w.Release()
 	require.NoError(t, s.hubClient.Delete(t.Context(), object))
-	clusters.Wait(s.key("a"), clustercache.Disconnected)
-	clusters.Wait(s.key("a"), clustercache.Removed)
+	clusters.Wait(s.key("a"), events.Disconnected)
+	clusters.Wait(s.key("a"), events.Removed)
 	require.Eventually(t, func() bool {
 		_, err := cc.Cluster(s.key("a")).Status()
 		return err != nil
@@ -265,7 +266,7 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	o.Discover = true
 	cc := fleettest.Start(t, o)
 	clusters := fleettest.Follow(t, cc)
-	clusters.Wait(s.key("mine"), clustercache.Connected)
+	clusters.Wait(s.key("mine"), events.Connected)
 	s.store(t, "theirs", append(others.Kubeconfig(), '\n'), map[string]string{"fleet": "theirs"})
 	// Events are ordered: earlier ones are seen before this one.
 	s.store(t, "mine", s.hub.Kubeconfig(), map[string]string{"fleet": s.name})

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -40,7 +41,7 @@ func caseRevokedToken(t *testing.T, s *site) {
 	account := s.serviceAccount(t)
 	c := s.connected(t, account.Config())
 	require.NoError(t, account.Revoke(t.Context()))
-	e := c.clusters.Wait(s.key("a"), clustercache.Disconnected)
+	e := c.clusters.Wait(s.key("a"), events.Disconnected)
 	require.Equal(t, "Unauthorized", e.Reason)
 	now := s.status(t, c.cc, "a",
 		func(now status.Cluster) bool { return now.Phase == status.PhaseDisconnected })
@@ -50,7 +51,7 @@ func caseRevokedToken(t *testing.T, s *site) {
 
 	require.NoError(t, account.Reissue(t.Context()))
 	s.store(t, "a", account.Kubeconfig())
-	c.clusters.Wait(s.key("a"), clustercache.Connected)
+	c.clusters.Wait(s.key("a"), events.Connected)
 	require.Empty(t, c.told(t, "three"))
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
@@ -121,11 +122,11 @@ func caseTokenExpiresFirst(t *testing.T, s *site) {
 	require.NoError(t, user.Reissue(end))
 	c := s.connected(t, user.Config())
 	require.WithinDuration(t, end, s.ready(t, c.cc, "a").CredentialExpiry, time.Second)
-	e := c.clusters.Wait(s.key("a"), clustercache.Disconnected)
+	e := c.clusters.Wait(s.key("a"), events.Disconnected)
 	require.Equal(t, "Unauthorized", e.Reason)
 	require.NoError(t, user.Reissue(time.Now().Add(time.Hour)))
 	s.store(t, "a", user.Kubeconfig())
-	c.clusters.Wait(s.key("a"), clustercache.Connected)
+	c.clusters.Wait(s.key("a"), events.Connected)
 	require.Empty(t, c.told(t, "three"))
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
@@ -138,7 +139,7 @@ func caseRecreatedCluster(t *testing.T, s *site) {
 	s.create(t, s.hub, "two", "new")
 	s.unstore(t, "a")
 	s.store(t, "a", s.hub.Kubeconfig())
-	c.objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
+	c.objects.Wait(func(e events.Object) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
 	s.status(t, c.cc, "a", func(now status.Cluster) bool { return now.Epoch != epoch })
 	require.NoError(t, c.w.WaitForSync(t.Context()))
 	require.Eventually(t, func() bool { return old.Stats().Open == 0 }, fleettest.Patience, 10*time.Millisecond,

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -178,16 +179,16 @@ func (s *site) connected(t *testing.T, config *rest.Config) connected {
 	s.store(t, "a", testenv.Kubeconfig(config))
 	cc := fleettest.Start(t, s.options(t))
 	c := connected{site: s, cc: cc, clusters: fleettest.Follow(t, cc),
-		objects: fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{}), w: s.watch(t, cc, "a")}
+		objects: fleettest.FollowObjects(t, cc, events.Selection{}), w: s.watch(t, cc, "a")}
 	require.NoError(t, c.w.WaitForSync(t.Context()))
 	c.objects.WaitAll("one", "two")
-	c.clusters.Wait(s.key("a"), clustercache.Connected)
+	c.clusters.Wait(s.key("a"), events.Connected)
 	return c
 }
 
 // told creates a ConfigMap, and returns the events that handlers received
 // before the event of that ConfigMap.
-func (c connected) told(t *testing.T, name string) []clustercache.ObjectEvent {
+func (c connected) told(t *testing.T, name string) []events.Object {
 	t.Helper()
 	c.create(t, c.remote, name)
 	_, before := c.objects.Wait(fleettest.Named(c.key("a"), name))
@@ -206,6 +207,6 @@ func (c connected) quiet(t *testing.T) {
 	t.Helper()
 	for len(c.clusters.Events) > 0 {
 		e := <-c.clusters.Events
-		require.NotContains(t, []clustercache.ClusterEventType{clustercache.Disconnected, clustercache.Removed}, e.Type)
+		require.NotContains(t, []events.ClusterType{events.Disconnected, events.Removed}, e.Type)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -35,9 +36,9 @@ func caseOneEventForTwoWatches(t *testing.T, s *site) {
 	require.NoError(t, s.remote.Client().Get(t.Context(), client.ObjectKey{Namespace: s.name, Name: "one"}, one))
 	one.Data = map[string]string{"changed": "once"}
 	require.NoError(t, s.remote.Client().Update(t.Context(), one))
-	events := c.told(t, "marker")
-	require.Len(t, events, 1)
-	require.Equal(t, one.ResourceVersion, events[0].New.GetResourceVersion())
+	received := c.told(t, "marker")
+	require.Len(t, received, 1)
+	require.Equal(t, one.ResourceVersion, received[0].New.GetResourceVersion())
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
 
@@ -63,10 +64,10 @@ func caseUnroutable(t *testing.T, s *site) {
 	require.Equal(t, "Unreachable", lost.Reason)
 	require.Zero(t, lost.Connects)
 
-	clusters.Wait(s.key("a"), clustercache.Connected)
+	clusters.Wait(s.key("a"), events.Connected)
 	proxy.Blackhole(faultproxy.Both)
-	require.Equal(t, status.PhaseDegraded, clusters.Wait(s.key("a"), clustercache.PhaseChanged).Phase)
-	require.Equal(t, "Timeout", clusters.Wait(s.key("a"), clustercache.Disconnected).Reason)
+	require.Equal(t, status.PhaseDegraded, clusters.Wait(s.key("a"), events.PhaseChanged).Phase)
+	require.Equal(t, "Timeout", clusters.Wait(s.key("a"), events.Disconnected).Reason)
 	require.ErrorIs(t, s.get(t, cc, "a"), clustercache.ErrNotConnected)
 	require.NoError(t, s.get(t, cc, "a", clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)))
 
@@ -82,14 +83,14 @@ func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 	c := s.connected(t, proxy.Config())
 	for range 2 {
 		proxy.Refuse()
-		c.clusters.Wait(s.key("a"), clustercache.Disconnected)
+		c.clusters.Wait(s.key("a"), events.Disconnected)
 		s.create(t, s.remote, "meanwhile")
 		require.NoError(t, s.remote.Client().Delete(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: objectMetaIn(s.name, "two")}))
 		require.NoError(t, proxy.Heal())
-		c.clusters.Wait(s.key("a"), clustercache.Connected)
+		c.clusters.Wait(s.key("a"), events.Connected)
 		_, before := c.objects.Wait(
-			func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "two" })
+			func(e events.Object) bool { return e.Type == "Deleted" && e.Old.GetName() == "two" })
 		require.Len(t, before, 1)
 		require.Equal(t, "meanwhile", before[0].Object().GetName())
 		require.False(t, before[0].Initial)
@@ -98,7 +99,7 @@ func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 		s.create(t, s.remote, "two")
 		require.NoError(t, s.remote.Client().Delete(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: objectMetaIn(s.name, "meanwhile")}))
-		c.objects.Wait(func(e clustercache.ObjectEvent) bool {
+		c.objects.Wait(func(e events.Object) bool {
 			return e.Type == "Deleted" && e.Old.GetName() == "meanwhile"
 		})
 	}
@@ -116,9 +117,9 @@ func caseOldEndpointIsLeftAlone(t *testing.T, s *site) {
 	require.NotZero(t, old.Stats().Open)
 
 	old.Refuse()
-	c.clusters.Wait(s.key("a"), clustercache.Disconnected)
+	c.clusters.Wait(s.key("a"), events.Disconnected)
 	s.store(t, "a", s.remote.Kubeconfig())
-	c.clusters.Wait(s.key("a"), clustercache.Connected)
+	c.clusters.Wait(s.key("a"), events.Connected)
 	require.NoError(t, old.Heal())
 	accepted, asked := old.Stats().Accepted, s.discoveries(t)
 	require.Eventually(t, func() bool { return s.discoveries(t) >= asked+2 }, time.Minute, 100*time.Millisecond,
@@ -153,7 +154,7 @@ func caseOptionalKind(t *testing.T, s *site) {
 		{GVK: gadget, Field: "name", Values: func(o client.Object) []string { return []string{o.GetName()} }}}
 	cc := fleettest.Start(t, o)
 	fleettest.FollowObjects(t, cc,
-		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{},
+		events.Selection{Kinds: []client.Object{&corev1.ConfigMap{},
 			clustercache.Kind(gadget)}, Watch: true})
 	s.status(t, cc, "with", func(now status.Cluster) bool { return now.Synced == 2 && now.Unmapped == 0 })
 	now := s.status(t, cc, "without", func(now status.Cluster) bool { return now.Synced == 1 })
@@ -208,8 +209,8 @@ func caseRefusedWatch(t *testing.T, s *site) {
 	c.quiet(t)
 }
 
-func withoutSecrets(events []clustercache.ObjectEvent) (out []clustercache.ObjectEvent) {
-	for _, e := range events {
+func withoutSecrets(received []events.Object) (out []events.Object) {
+	for _, e := range received {
 		if e.GVK.Kind != "Secret" {
 			out = append(out, e)
 		}
@@ -245,10 +246,10 @@ func caseFreshDial(t *testing.T, s *site) {
 	c := s.connected(t, proxy.Config())
 	require.Positive(t, proxy.Stats().Open)
 	proxy.Blackhole(faultproxy.Both)
-	c.clusters.Wait(s.key("a"), clustercache.Disconnected)
+	c.clusters.Wait(s.key("a"), events.Disconnected)
 	dials := proxy.Stats().Accepted
 	require.NoError(t, proxy.Heal())
-	c.clusters.Wait(s.key("a"), clustercache.Connected)
+	c.clusters.Wait(s.key("a"), events.Connected)
 	require.Greater(t, proxy.Stats().Accepted, dials)
 	require.Empty(t, c.told(t, "three"))
 
@@ -257,6 +258,6 @@ func caseFreshDial(t *testing.T, s *site) {
 	require.Eventually(t, func() bool { return proxy.Stats().Open == 0 }, fleettest.Patience, 10*time.Millisecond)
 	dials = proxy.Stats().Accepted
 	require.NoError(t, c.cc.Cluster(s.key("a")).Engage())
-	c.clusters.Wait(s.key("a"), clustercache.Connected)
+	c.clusters.Wait(s.key("a"), events.Connected)
 	require.Greater(t, proxy.Stats().Accepted, dials)
 }

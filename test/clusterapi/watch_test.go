@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -209,7 +210,7 @@ func deletedClusterIsForgotten(t *testing.T, end func(*fleettest.Directory)) {
 		cc := fleettest.Start(t, o)
 		clusters := fleettest.Follow(t, cc)
 		objects := fleettest.FollowObjects(t, cc,
-			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+			events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		synctest.Wait()
 		before := goroutines()
 		d.Set(fleettest.Key("a"), api.Config())
@@ -221,8 +222,8 @@ func deletedClusterIsForgotten(t *testing.T, end func(*fleettest.Directory)) {
 		synctest.Wait()
 		require.True(t, fleettest.Status(t, cc).Connected, "it may come back")
 		time.Sleep(time.Minute)
-		clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
-		clusters.Wait(fleettest.Key("a"), clustercache.Removed)
+		clusters.Wait(fleettest.Key("a"), events.Disconnected)
+		clusters.Wait(fleettest.Key("a"), events.Removed)
 		e, _ := objects.Wait(fleettest.Named(fleettest.Key("a"), "one"))
 		require.EqualValues(t, "Deleted", e.Type)
 		time.Sleep(time.Minute)

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func events() []Behaviour {
+func eventBehaviours() []Behaviour {
 	return []Behaviour{
 		{Name: "creates, updates and deletes arrive in order", run: eventsInOrder},
 		{Name: "who comes late is told what there is", run: lateSubscriber},

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -102,7 +103,7 @@ func Resources() []string {
 
 // Behaviours returns all behaviors. Those that destroy come last.
 func Behaviours() []Behaviour {
-	all := [][]Behaviour{reads(), events(), writes(), kinds(), connections()}
+	all := [][]Behaviour{reads(), eventBehaviours(), writes(), kinds(), connections()}
 	var out, last []Behaviour
 	for _, some := range all {
 		for _, b := range some {
@@ -290,7 +291,7 @@ func (e *env) follow(kinds ...client.Object) *feed {
 	e.Helper()
 	f := &feed{e: e, events: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(e.Context())
-	seq, err := e.cc.ObjectEvents(ctx, clustercache.ObjectSelection{Kinds: kinds})
+	seq, err := e.cc.ObjectEvents(ctx, events.Selection{Kinds: kinds})
 	require.NoError(e, err)
 	var done sync.WaitGroup
 	done.Go(func() {

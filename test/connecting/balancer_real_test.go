@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -65,10 +66,10 @@ func TestRealMemberBehindABalancerIsNotTheCluster(t *testing.T) {
 			d.Set(fleettest.Key("a"), balancer.Redirect(account.Config()))
 			cc := fleettest.Start(t, fleettest.Brisk(d))
 			clusters := fleettest.Follow(t, cc)
-			objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+			objects := fleettest.FollowObjects(t, cc, events.Selection{})
 			require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 			objects.WaitAll("one")
-			clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+			clusters.Wait(fleettest.Key("a"), events.Connected)
 			lists, _ := counted(t, c, "configmaps")
 
 			if name == rejects { // one connection leads to it

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
@@ -85,13 +86,13 @@ func TestFailuresCountAttemptsThatNeverReachedTheServer(t *testing.T) {
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		d.Fail(fleettest.Key("a"), resolver.ErrNotReady)
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
-		events := fleettest.Follow(t, cc)
+		received := fleettest.Follow(t, cc)
 		time.Sleep(time.Minute)
 		s := fleettest.Status(t, cc)
 		require.Zero(t, s.Failures)
 		require.Zero(t, s.LastProbe)
 		require.True(t, s.NextAttempt.After(time.Now()))
-		told := len(events.Events)
+		told := len(received.Events)
 
 		d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
 		synctest.Wait()
@@ -102,7 +103,7 @@ func TestFailuresCountAttemptsThatNeverReachedTheServer(t *testing.T) {
 		require.Zero(t, s.LostSince, "it was never connected")
 		time.Sleep(time.Minute)
 		require.GreaterOrEqual(t, fleettest.Status(t, cc).Failures, 6)
-		require.Len(t, events.Events, told+1, "the first failure, in the same phase")
+		require.Len(t, received.Events, told+1, "the first failure, in the same phase")
 	})
 }
 
@@ -175,19 +176,19 @@ func TestRealStoppedServerIsDisconnected(t *testing.T) {
 	cc := fleettest.Start(t, clustercache.Options{Resolver: d, ConnectConcurrency: 1})
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+	clusters.Wait(fleettest.Key("a"), events.Connected)
 	for name, stop := range map[string]func() error{
 		"stop": func() error { return server.StopAPIServer(t.Context()) },
 		"kill": server.Kill,
 	} {
 		require.NoError(t, stop(), name)
 		stopped := time.Now()
-		e := clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
+		e := clusters.Wait(fleettest.Key("a"), events.Disconnected)
 		t.Logf("%s: disconnected after %s", name, time.Since(stopped).Round(time.Millisecond))
 		require.Equal(t, "Unreachable", e.Reason, name)
 		require.Equal(t, status.PhaseDisconnected, fleettest.Status(t, cc).Phase)
 
 		require.NoError(t, server.StartAPIServer(t.Context()))
-		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+		clusters.Wait(fleettest.Key("a"), events.Connected)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -209,7 +210,7 @@ func TestSecretDeletedAndRecreatedWithinGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
 		clusters := fleettest.Follow(t, cc)
-		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+		clusters.Wait(fleettest.Key("a"), events.Connected)
 		d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
 		time.Sleep(20 * time.Second)
 		d.Set(fleettest.Key("a"), api.Config())
@@ -229,15 +230,15 @@ func TestRemovedClusterIsDeliveredAsDeletesAndForgotten(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
 		w := fleettest.Watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+		objects := fleettest.FollowObjects(t, cc, events.Selection{})
 		objects.WaitAll("one", "two")
 		clusters := fleettest.Follow(t, cc)
 		d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
 		time.Sleep(31 * time.Second)
-		clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
-		clusters.Wait(fleettest.Key("a"), clustercache.Removed)
+		clusters.Wait(fleettest.Key("a"), events.Disconnected)
+		clusters.Wait(fleettest.Key("a"), events.Removed)
 		for range 2 {
-			e, _ := objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" })
+			e, _ := objects.Wait(func(e events.Object) bool { return e.Type == "Deleted" })
 			require.Equal(t, fleettest.Key("a"), e.Cluster)
 		}
 		require.Empty(t, cc.Clusters())
@@ -298,14 +299,14 @@ func TestHazardAnotherClusterAnswersSlowlyThatItIsWell(t *testing.T) {
 			}
 			inner.ServeHTTP(w, r)
 		})
-		events := fleettest.Follow(t, cc)
+		received := fleettest.Follow(t, cc)
 		api.Become("uid-b")
 		time.Sleep(2 * time.Second)
 		require.Contains(t, fleettest.Status(t, cc).Epoch, "uid-b")
 		synctest.Wait()
-		for len(events.Events) > 0 {
-			e := <-events.Events
-			require.NotEqual(t, clustercache.PhaseChanged, e.Type, "%s", e.Phase)
+		for len(received.Events) > 0 {
+			e := <-received.Events
+			require.NotEqual(t, events.PhaseChanged, e.Type, "%s", e.Phase)
 		}
 	})
 }
@@ -375,7 +376,7 @@ func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		fleettest.Synced(t, cc, api)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+		objects := fleettest.FollowObjects(t, cc, events.Selection{})
 		objects.WaitAll("one", "two")
 		api.FailWith(http.StatusForbidden, "kube-system")
 		api.Cut()
@@ -402,9 +403,9 @@ func TestNewsThatComesWhileAClusterIsForgottenIsNotLost(t *testing.T) {
 		d.Set(fleettest.Key("a"), api.Config())
 		clusters := fleettest.Follow(t, cc)
 		for range 300 {
-			clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+			clusters.Wait(fleettest.Key("a"), events.Connected)
 			d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
-			clusters.Wait(fleettest.Key("a"), clustercache.Removed)
+			clusters.Wait(fleettest.Key("a"), events.Removed)
 			d.Set(fleettest.Key("a"), api.Config())
 			time.Sleep(time.Second)
 			require.Equal(t, status.PhaseReady, fleettest.Status(t, cc).Phase)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -82,9 +83,9 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 		clusters := fleettest.NewDirectory()
 		clusters.Set(fleettest.Key("one"), api.Config())
 		cc := fleettest.Start(t, clustercache.Options{Resolver: clusters, SilentAfter: 2 * time.Minute})
-		events := fleettest.Follow(t, cc)
+		received := fleettest.Follow(t, cc)
 		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
-		events.Wait(fleettest.Key("one"), clustercache.Connected)
+		received.Wait(fleettest.Key("one"), events.Connected)
 
 		time.Sleep(10 * time.Minute)
 		s, err := cc.Cluster(fleettest.Key("one")).Status()
@@ -96,7 +97,7 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 		dead := time.Now()
 		api.Die()
 		time.Sleep(100 * time.Second)
-		events.Wait(fleettest.Key("one"), clustercache.Silent)
+		received.Wait(fleettest.Key("one"), events.Silent)
 		silence := time.Since(dead)
 		require.Greater(t, silence, 110*time.Second)
 		require.LessOrEqual(t, silence, 120*time.Second)
@@ -114,10 +115,10 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 		require.Zero(t, s.Failures)
 		api.Die()
 		time.Sleep(100 * time.Second)
-		events.Wait(fleettest.Key("one"), clustercache.Silent)
+		received.Wait(fleettest.Key("one"), events.Silent)
 		drained := 0
-		for len(events.Events) > 0 {
-			if e := <-events.Events; e.Type == clustercache.Silent {
+		for len(received.Events) > 0 {
+			if e := <-received.Events; e.Type == events.Silent {
 				drained++
 			}
 		}
@@ -133,11 +134,11 @@ func TestHazardReleasedLooksLikeVanished(t *testing.T) {
 		clusters := fleettest.NewDirectory()
 		clusters.Set(fleettest.Key("one"), api.Config())
 		cc := fleettest.Start(t, clustercache.Options{Resolver: clusters})
-		events := fleettest.Follow(t, cc)
+		received := fleettest.Follow(t, cc)
 		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
-		events.Wait(fleettest.Key("one"), clustercache.Connected)
+		received.Wait(fleettest.Key("one"), events.Connected)
 		cc.Cluster(fleettest.Key("one")).Disengage()
-		gone := events.Wait(fleettest.Key("one"), clustercache.Removed)
+		gone := received.Wait(fleettest.Key("one"), events.Removed)
 		require.Equal(t, status.PhaseGone, gone.Phase)
 		require.Equal(t, status.ReasonReleased, gone.Reason)
 		synctest.Wait()
@@ -145,7 +146,7 @@ func TestHazardReleasedLooksLikeVanished(t *testing.T) {
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 
 		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
-		e := events.Wait(fleettest.Key("one"), clustercache.Connected)
+		e := received.Wait(fleettest.Key("one"), events.Connected)
 		require.Empty(t, e.Reason)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -31,11 +32,11 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 	d.Set(fleettest.Key("a"), proxy.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	watchAll(t, cc)
 	known := fleettest.Replica{}
 	known.Follow(t, objects, first)
-	epoch := clusters.Wait(fleettest.Key("a"), clustercache.Connected).Epoch
+	epoch := clusters.Wait(fleettest.Key("a"), events.Connected).Epoch
 
 	for _, to := range []*testenv.Cluster{second, first, second} {
 		proxy.SetBackend(to.Addr())
@@ -59,8 +60,8 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 			return listed["ConfigMap"] && listed["Secret"] && listed["Widget"]
 		}, fleettest.Patience, 10*time.Millisecond)
 		known.Follow(t, objects, to)
-		clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
-		now := clusters.Wait(fleettest.Key("a"), clustercache.Connected).Epoch
+		clusters.Wait(fleettest.Key("a"), events.Disconnected)
+		now := clusters.Wait(fleettest.Key("a"), events.Connected).Epoch
 		require.NotEqual(t, epoch, now)
 		epoch = now
 	}
@@ -75,7 +76,7 @@ func TestRealRollbackIsToldForEveryKind(t *testing.T) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), c.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	watchAll(t, cc)
 	known := fleettest.Replica{}
 	known.Follow(t, objects, c)

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -151,7 +152,7 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 	}
 	createIn(t, c, namespace, "one")
 	objects := fleettest.FollowObjects(t,
-		cc, clustercache.ObjectSelection{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
+		cc, events.Selection{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
 	w, err := cc.Cluster(k).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(namespace))
 	require.NoError(t, err)
 	if f.healthy != nil {
@@ -323,7 +324,7 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one")
 	now := time.Now()
@@ -373,14 +374,14 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	o := fleettest.Brisk(d)
 	o.Informers.MaxBackoff = time.Second
 	cc := fleettest.Start(t, o)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	clusters := fleettest.Follow(t, cc)
 	maps := fleettest.Watch(t, cc, client.InNamespace("default"))
 	secrets, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{}, client.InNamespace("default"))
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(maps.WaitForSync(t.Context()), secrets.WaitForSync(t.Context())))
 	objects.WaitAll("one", "hidden")
-	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+	clusters.Wait(fleettest.Key("a"), events.Connected)
 
 	require.NoError(t, account.Grant(t.Context(), fleettest.ReadConfigMaps...))
 	proxy.ResetAll()
@@ -411,6 +412,6 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 		fleettest.Patience, 10*time.Millisecond)
 	require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 	for len(clusters.Events) > 0 {
-		require.NotEqual(t, clustercache.Disconnected, (<-clusters.Events).Type)
+		require.NotEqual(t, events.Disconnected, (<-clusters.Events).Type)
 	}
 }

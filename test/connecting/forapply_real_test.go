@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -36,7 +37,7 @@ func requireApplyKeepsTheRest(t *testing.T, server *testenv.Cluster) {
 			cc := fleettest.Start(t, o)
 			w := fleettest.Watch(t, cc, client.InNamespace("default"))
 			require.NoError(t, w.WaitForSync(t.Context()))
-			objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+			objects := fleettest.FollowObjects(t, cc, events.Selection{})
 			c, err := cc.Cluster(fleettest.Key("a")).Client()
 			require.NoError(t, err)
 			at := client.ObjectKey{Namespace: "default", Name: "applied"}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -73,7 +74,7 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	eastKey, westKey := client.ObjectKey{Namespace: "default", Name: "east"},
 		client.ObjectKey{Namespace: "default", Name: "west"}
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}})
 
 	// One LIST and one WATCH for any number of users, in any form.
 	forms := []client.Object{&corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap),
@@ -129,18 +130,18 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	}
 	t.Logf("not connected after %s; slowest read of the other cluster %s", time.Since(killed).Round(time.Millisecond),
 		slowest)
-	e := clusters.Wait(eastKey, clustercache.Disconnected)
+	e := clusters.Wait(eastKey, events.Disconnected)
 	require.Equal(t, status.PhaseDisconnected, e.Phase)
 	require.Equal(t, "Unreachable", e.Reason)
 
 	// It is started again: events flow again through the same handlers, and
 	// only for objects that changed.
 	require.NoError(t, east.StartAPIServer(t.Context()))
-	clusters.Wait(eastKey, clustercache.Connected)
+	clusters.Wait(eastKey, events.Connected)
 	fleettest.Create(t, east, "four")
 	_, before := objects.Wait(fleettest.Named(eastKey, "four"))
 	require.Empty(t, slices.DeleteFunc(before,
-		func(e clustercache.ObjectEvent) bool { return e.Initial || e.Object().GetNamespace() != "default" }))
+		func(e events.Object) bool { return e.Initial || e.Object().GetNamespace() != "default" }))
 	s, err := cc.Cluster(eastKey).Status()
 	require.NoError(t, err)
 	require.Equal(t, status.PhaseReady, s.Phase)
@@ -157,7 +158,7 @@ func TestRealCutConnectionCausesNoList(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one", "two")
 	lists, _ := counted(t, c, "configmaps")
@@ -172,7 +173,7 @@ func TestRealCutConnectionCausesNoList(t *testing.T) {
 	// The same with an interruption that is long enough to disconnect.
 	clusters := fleettest.Follow(t, cc)
 	proxy.Refuse()
-	clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
+	clusters.Wait(fleettest.Key("a"), events.Disconnected)
 	fleettest.Create(t, c, "meanwhile")
 	require.NoError(t, proxy.Heal())
 	_, before := objects.Wait(fleettest.Named(fleettest.Key("a"), "meanwhile"))
@@ -192,7 +193,7 @@ func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one", "two")
@@ -215,7 +216,7 @@ func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
 	lists, _ := counted(t, c, "configmaps")
 	require.Equal(t, 1, lists)
 	for len(clusters.Events) > 0 {
-		require.NotEqual(t, clustercache.Disconnected, (<-clusters.Events).Type)
+		require.NotEqual(t, events.Disconnected, (<-clusters.Events).Type)
 	}
 }
 
@@ -231,11 +232,11 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.Wait(fleettest.Named(fleettest.Key("a"), "only-first"))
-	epoch := clusters.Wait(fleettest.Key("a"), clustercache.Connected).Epoch
+	epoch := clusters.Wait(fleettest.Key("a"), events.Connected).Epoch
 
 	// Every list during the change of the backend belongs to one epoch.
 	proxy.SetBackend(second.Addr())
@@ -259,10 +260,10 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 		return origin.Epoch != epoch && in[second.Name()]
 	}, fleettest.Patience, time.Millisecond)
 	deleted, _ := objects.Wait(
-		func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "only-first" })
+		func(e events.Object) bool { return e.Type == "Deleted" && e.Old.GetName() == "only-first" })
 	require.Equal(t, fleettest.Key("a"), deleted.Cluster)
-	clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
-	require.NotEqual(t, epoch, clusters.Wait(fleettest.Key("a"), clustercache.Connected).Epoch)
+	clusters.Wait(fleettest.Key("a"), events.Disconnected)
+	require.NotEqual(t, epoch, clusters.Wait(fleettest.Key("a"), events.Connected).Epoch)
 }
 
 func TestRealMissingDefinitionHealsWhenItAppears(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -106,7 +107,7 @@ func TestStuckLoopIsNotHealthy(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		feed := fleettest.Follow(t, cc)
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
-		feed.Wait(fleettest.Key("a"), clustercache.Connected)
+		feed.Wait(fleettest.Key("a"), events.Connected)
 		time.Sleep(time.Hour)
 		require.NoError(t, cc.HealthzCheck()(nil), "an idle loop is a healthy one")
 

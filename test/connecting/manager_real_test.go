@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
@@ -56,12 +57,12 @@ func startReplica(t *testing.T, hub *testenv.Cluster, remotes map[string]*testen
 	require.NoError(t, mgr.Add(cc))
 	r := &replica{t: t, cc: cc, mgr: mgr, requests: make(chan reconcile.Request, 1000), done: make(chan error, 1)}
 	mine := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == "default" })
-	selection := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true,
+	selection := events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true,
 		Predicates: []predicate.Predicate{mine}}
 	toName := func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Name, Name: o.GetName()}}}
 	}
-	toType := func(_ context.Context, e clustercache.ClusterEvent) []reconcile.Request {
+	toType := func(_ context.Context, e events.Cluster) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: e.Cluster.Name, Name: string(e.Type)}}}
 	}
 	require.NoError(t, ctrl.NewControllerManagedBy(mgr).Named("fleet").

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -28,7 +29,7 @@ func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *fleet
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one", "two")
 	return c, cc, d, objects
@@ -56,11 +57,11 @@ func TestRealNewCertificateAuthorityHealsWithTheNewAccess(t *testing.T) {
 	c, cc, d, objects := settled(t)
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, c.RestartWithNewCA(t.Context()))
-	clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
+	clusters.Wait(fleettest.Key("a"), events.Disconnected)
 	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == "TLSUnknownAuthority" },
 		fleettest.Patience, 10*time.Millisecond)
 	d.Set(fleettest.Key("a"), c.Config())
-	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+	clusters.Wait(fleettest.Key("a"), events.Connected)
 	fleettest.Create(t, c, "three")
 	_, before := objects.Wait(fleettest.Named(fleettest.Key("a"), "three"))
 	require.Empty(t, before, "an event for an unchanged object")
@@ -81,7 +82,7 @@ func TestRealRolledBackHistoryIsANewEpoch(t *testing.T) {
 	fleettest.Create(t, c, "ghost")
 	objects.WaitAll("ghost")
 	require.NoError(t, c.Rollback(t.Context(), snapshot))
-	objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "ghost" })
+	objects.Wait(func(e events.Object) bool { return e.Type == "Deleted" && e.Old.GetName() == "ghost" })
 	fleettest.Create(t, c, "after")
 	objects.WaitAll("after")
 	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Epoch != epoch }, fleettest.Patience,
@@ -96,8 +97,8 @@ func TestRealWipedClusterIsANewEpoch(t *testing.T) {
 	d.Set(fleettest.Key("a"), c.Config())
 	fleettest.Create(t, c, "two")
 	gone, _ := objects.Wait(
-		func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
+		func(e events.Object) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
 	require.True(t, gone.FinalStateUnknown)
-	objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type != "Deleted" && e.New.GetName() == "two" })
+	objects.Wait(func(e events.Object) bool { return e.Type != "Deleted" && e.New.GetName() == "two" })
 	require.Equal(t, 1, fleettest.Status(t, cc).HistoryResets)
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -85,7 +86,7 @@ func watchAll(t *testing.T, cc *clustercache.ClusterCache) []*clustercache.Watch
 
 // waitAllKinds waits until there was an event of each kind with each of the
 // names, and returns the others that came before.
-func waitAllKinds(t *testing.T, f *fleettest.ObjectLog, names ...string) []clustercache.ObjectEvent {
+func waitAllKinds(t *testing.T, f *fleettest.ObjectLog, names ...string) []events.Object {
 	t.Helper()
 	missing := map[string]bool{}
 	for _, gvk := range fleettest.ThreeKinds {
@@ -93,8 +94,8 @@ func waitAllKinds(t *testing.T, f *fleettest.ObjectLog, names ...string) []clust
 			missing[gvk.Kind+" "+name] = true
 		}
 	}
-	var others []clustercache.ObjectEvent
-	f.Wait(func(e clustercache.ObjectEvent) bool {
+	var others []events.Object
+	f.Wait(func(e events.Object) bool {
 		if slices.Contains(names, e.Object().GetName()) {
 			delete(missing, e.GVK.Kind+" "+e.Object().GetName())
 		} else {
@@ -169,7 +170,7 @@ func rotated(t *testing.T, cc *clustercache.ClusterCache, d *fleettest.Directory
 func requireNeverDisconnected(t *testing.T, clusters *fleettest.ClusterLog) {
 	t.Helper()
 	for len(clusters.Events) > 0 {
-		require.NotEqual(t, clustercache.Disconnected, (<-clusters.Events).Type)
+		require.NotEqual(t, events.Disconnected, (<-clusters.Events).Type)
 	}
 }
 
@@ -189,10 +190,10 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	d.Set(fleettest.Key("a"), proxy.Redirect(account.Config()))
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	watches := watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two")
-	connected := clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+	connected := clusters.Wait(fleettest.Key("a"), events.Connected)
 	requireRequests(t, c, 1, 0)
 	stop := readOn(t, cc)
 
@@ -270,10 +271,10 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	d.Set(fleettest.Key("a"), trusting(bundles[0]))
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two")
-	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+	clusters.Wait(fleettest.Key("a"), events.Connected)
 	stop := readOn(t, cc)
 
 	rotated(t, cc, d, trusting(bundles[0], bundles[1]))
@@ -317,10 +318,10 @@ func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 	d.Set(fleettest.Key("a"), first.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two")
-	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+	clusters.Wait(fleettest.Key("a"), events.Connected)
 	stop := readOn(t, cc)
 	for i, to := range []*testenv.Proxy{second, first} {
 		rotated(t, cc, d, to.Config())
@@ -353,7 +354,7 @@ func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.Cluster
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), proxy.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	watches := watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two", "gone")
 	createAll(t, c, "before")
@@ -382,11 +383,11 @@ func change(t *testing.T, c *testenv.Cluster) {
 
 // requireChanges checks the events of these changes, each delivered once and in
 // order. A list shows only the last state.
-func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool) {
+func requireChanges(t *testing.T, received []events.Object, listed bool) {
 	t.Helper()
 	got := map[string][]string{}
 	versions := map[string]string{}
-	for _, e := range events {
+	for _, e := range received {
 		o := e.Object()
 		k := e.GVK.Kind + " " + o.GetName()
 		require.NotEqual(t, versions[k], o.GetResourceVersion()+string(e.Type), "twice: %s", k)

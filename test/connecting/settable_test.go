@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -26,7 +26,7 @@ func TestClustersThatAReconcilerSets(t *testing.T) {
 		o := fleettest.Brisk(clusters)
 		o.Discover, o.Grace = true, 5*time.Second
 		cc := fleettest.Start(t, o)
-		events := fleettest.Follow(t, cc)
+		received := fleettest.Follow(t, cc)
 		ready := cc.ReadyzCheck()
 		key := fleettest.Key("a")
 		set := func() {
@@ -35,7 +35,7 @@ func TestClustersThatAReconcilerSets(t *testing.T) {
 		}
 
 		set()
-		events.Wait(key, clustercache.Connected)
+		received.Wait(key, events.Connected)
 		time.Sleep(time.Minute)
 		require.Error(t, ready(nil), "which clusters exist is not known yet")
 		clusters.Synced()
@@ -60,7 +60,7 @@ func TestClustersThatAReconcilerSets(t *testing.T) {
 		clusters.Delete(key)
 		synctest.Wait()
 		require.True(t, fleettest.Status(t, cc).Connected)
-		events.Wait(key, clustercache.Removed)
+		received.Wait(key, events.Removed)
 		synctest.Wait()
 		require.Empty(t, cc.Clusters())
 	})

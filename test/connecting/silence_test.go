@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -43,11 +44,11 @@ func TestSilenceIsReportedWhereItWasAskedFor(t *testing.T) {
 			died := time.Now()
 			api.Die()
 			time.Sleep(time.Hour)
-			events := log.take()
-			require.Len(t, events, 2)
-			require.Equal(t, 50*time.Second, events[0].SilentFor)
-			require.Equal(t, 5*time.Minute, events[1].SilentFor)
-			for _, e := range events { // an answer is 10 s old at most when the server dies
+			received := log.take()
+			require.Len(t, received, 2)
+			require.Equal(t, 50*time.Second, received[0].SilentFor)
+			require.Equal(t, 5*time.Minute, received[1].SilentFor)
+			for _, e := range received { // an answer is 10 s old at most when the server dies
 				took := e.Time.Sub(died)
 				require.LessOrEqual(t, took, e.SilentFor)
 				require.Greater(t, took, e.SilentFor-15*time.Second)
@@ -81,25 +82,25 @@ func TestSilenceOfClustersThatNeverAnswered(t *testing.T) {
 		require.NoError(t, cc.Cluster(fleettest.Key("one")).Engage())
 		require.NoError(t, cc.Cluster(fleettest.Key("unknown")).Engage())
 		time.Sleep(time.Hour)
-		events := log.take()
-		require.Len(t, events, 1)
-		require.Equal(t, fleettest.Key("one"), events[0].Cluster)
-		require.GreaterOrEqual(t, events[0].Time.Sub(asked), 2*time.Minute)
-		require.LessOrEqual(t, events[0].Time.Sub(asked), 2*time.Minute+30*time.Second)
+		received := log.take()
+		require.Len(t, received, 1)
+		require.Equal(t, fleettest.Key("one"), received[0].Cluster)
+		require.GreaterOrEqual(t, received[0].Time.Sub(asked), 2*time.Minute)
+		require.LessOrEqual(t, received[0].Time.Sub(asked), 2*time.Minute+30*time.Second)
 	})
 }
 
 // silenceLog collects events of type Silent.
 type silenceLog struct {
 	mu     sync.Mutex
-	events []clustercache.ClusterEvent
+	events []events.Cluster
 }
 
 func newSilenceLog(t *testing.T, cc *clustercache.ClusterCache, silentFor ...time.Duration) *silenceLog {
 	t.Helper()
 	l := &silenceLog{}
-	s, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
-		if e.Type == clustercache.Silent {
+	s, err := cc.SubscribeClusters(func(e events.Cluster) {
+		if e.Type == events.Silent {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.events = append(l.events, e)
@@ -111,10 +112,10 @@ func newSilenceLog(t *testing.T, cc *clustercache.ClusterCache, silentFor ...tim
 	return l
 }
 
-func (l *silenceLog) take() []clustercache.ClusterEvent {
+func (l *silenceLog) take() []events.Cluster {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	events := l.events
+	received := l.events
 	l.events = nil
-	return events
+	return received
 }

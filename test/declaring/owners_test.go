@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -68,13 +69,13 @@ func (l *callLog) take(after time.Duration) (called []string) {
 // watchLog follows the events of watches.
 type watchLog struct {
 	mu     sync.Mutex // protects events
-	events []clustercache.WatchEvent
+	events []events.Watch
 }
 
 func watchesOf(t *testing.T, cc *clustercache.ClusterCache) *watchLog {
 	t.Helper()
 	l := &watchLog{}
-	s, err := cc.SubscribeWatches(func(e clustercache.WatchEvent) {
+	s, err := cc.SubscribeWatches(func(e events.Watch) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.events = append(l.events, e)
@@ -86,7 +87,7 @@ func watchesOf(t *testing.T, cc *clustercache.ClusterCache) *watchLog {
 }
 
 // last returns the last event of a kind.
-func (l *watchLog) last(kind string) (e clustercache.WatchEvent) {
+func (l *watchLog) last(kind string) (e events.Watch) {
 	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,6 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/conditions"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
@@ -113,7 +114,7 @@ func (d *syncedDoors) say() map[string]bool {
 		"Watch.Status":         d.w.Status().Informer.Synced,
 		"Declared":             declared[0].Synced,
 		"Declaration.Synced":   d.declare().Synced,
-		"WatchEvent.Synced":    d.events.last("Gadget").Synced,
+		"events.Watch.Synced":  d.events.last("Gadget").Synced,
 		"Serving":              d.cc.Cluster(d.c.Key()).Serving(clustercache.Kind(gadgets)) == nil,
 		"multicluster":         d.multi.HasSynced(),
 		"Watch.WaitForSync":    d.waits(d.w.WaitForSync),
@@ -451,7 +452,7 @@ func TestHazardDebtOfAWatchIsPaidUnheard(t *testing.T) {
 	paidUnheard := func(t *testing.T, begin func(*testing.T, *clustercache.ClusterCache) (end func())) {
 		cc, api, _ := fleettest.OneCluster(t)
 		calls, watches := ownersOf(t, cc), watchesOf(t, cc)
-		narrow := clustercache.WatchKey{
+		narrow := status.WatchKey{
 			Cluster:   fleettest.Key("a"),
 			GVK:       fleettest.ConfigMap,
 			Namespace: "default",
@@ -511,7 +512,7 @@ func TestHazardDebtOfAWatchIsPaidUnheard(t *testing.T) {
 }
 
 // lastOf returns the last event of a watch.
-func (l *watchLog) lastOf(key clustercache.WatchKey) (e clustercache.WatchEvent) {
+func (l *watchLog) lastOf(key status.WatchKey) (e events.Watch) {
 	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -530,12 +531,12 @@ func TestAnotherClusterThatAnswersForAWhileIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 1, nil)
 		api := apis[0]
-		owners, events := ownersOf(t, cc), watchesOf(t, cc)
+		owners, received := ownersOf(t, cc), watchesOf(t, cc)
 		fleettest.Declare(t, cc, fleettest.Owner("one"), fleettest.Target("a", "ConfigMap"))
 		w := fleettest.Watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		time.Sleep(time.Minute)
-		require.True(t, events.last("ConfigMap").Synced)
+		require.True(t, received.last("ConfigMap").Synced)
 		owners.take(0)
 
 		var others atomic.Int64
@@ -559,7 +560,7 @@ func TestAnotherClusterThatAnswersForAWhileIsTold(t *testing.T) {
 		require.False(t, w.HasSynced())
 		require.ErrorContains(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},
 			clustercache.CacheOnly), "another cluster answers")
-		require.False(t, events.last("ConfigMap").Synced)
+		require.False(t, received.last("ConfigMap").Synced)
 		require.Equal(t, one, owners.take(0))
 
 		waited := make(chan error, 1)
@@ -571,7 +572,7 @@ func TestAnotherClusterThatAnswersForAWhileIsTold(t *testing.T) {
 		require.Equal(t, state.Epoch, fleettest.Status(t, cc).Epoch, "it was never left")
 		require.Len(t, waited, 1)
 		require.NoError(t, <-waited)
-		require.True(t, events.last("ConfigMap").Synced)
+		require.True(t, received.last("ConfigMap").Synced)
 		require.Equal(t, one, owners.take(0))
 	})
 }

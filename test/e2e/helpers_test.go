@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -172,11 +173,11 @@ func (s *subject) run(f func(context.Context)) {
 func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change func(*clustercache.Options)) *subject {
 	t.Helper()
 	s := starting(t, configs, change)
-	events, err := s.ObjectEvents(t.Context(),
-		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}})
+	received, err := s.ObjectEvents(t.Context(),
+		events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}})
 	require.NoError(t, err)
 	s.run(func(context.Context) {
-		for e := range events {
+		for e := range received {
 			s.take(e)
 		}
 	})
@@ -191,7 +192,7 @@ func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change fu
 // take processes an event. An added object must be new, and an updated one must
 // exist. A delete may concern an object that only a read has shown: it was read
 // live, or was created and deleted while the handler was busy.
-func (s *subject) take(e clustercache.ObjectEvent) {
+func (s *subject) take(e events.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known[e.Cluster] == nil {

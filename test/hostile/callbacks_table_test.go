@@ -28,6 +28,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -98,7 +99,7 @@ var userFunctions = map[string]string{
 	"Informers.OnFailed":       "OnFailed",
 	"Informers.OnPanic":        "Handler", // called for a panic of the Handler
 	"handler":                  "Handler",
-	"ObjectSelection.Clusters": "ObjectSelection.Clusters",
+	"Selection.Clusters":       "Selection.Clusters",
 	"predicate":                "Handler",
 	"ObjectMapFunc":            "Handler",
 	"ClusterMapFunc":           "handler of cluster events",
@@ -179,10 +180,10 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
 		}
 	}))
 	require.NoError(t, err)
-	selection := clustercache.ObjectSelection{
+	selection := events.Selection{
 		Kinds: fleettest.ConfigMaps,
 		Clusters: func(client.ObjectKey) bool {
-			h.at("ObjectSelection.Clusters")
+			h.at("Selection.Clusters")
 			return true
 		},
 		Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
@@ -196,7 +197,7 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
 		return controller.EnqueueObject(ctx, cluster, o)
 	})
 	notFailed(t, objects.Start(context.Background(), q))
-	clusters := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
+	clusters := controller.ClusterSource(cc, func(context.Context, events.Cluster) []controller.Request {
 		h.at("ClusterMapFunc")
 		return nil
 	}, controller.ClusterSourceOptions{
@@ -204,7 +205,7 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
 			h.at("ClusterSource's Clusters")
 			return true
 		},
-		Filter: func(clustercache.ClusterEvent) bool {
+		Filter: func(events.Cluster) bool {
 			h.at("ClusterSource's Filter")
 			return true
 		},
@@ -273,7 +274,7 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 				require.True(t, w.HasSynced())
 				require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
 					fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
-				if place != "ObjectSelection.Clusters" { // ObjectSelection.Clusters selected nothing while it panicked
+				if place != "Selection.Clusters" { // Selection.Clusters selected nothing while it panicked
 					require.Contains(t, q.Names(), "three")
 				}
 			})

@@ -23,6 +23,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -115,15 +116,15 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		w := fleettest.Watch(t, cc)
 		_, err := w.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) { panic("no handler") }))
 		require.NoError(t, err)
-		mapping := func(context.Context, clustercache.ClusterEvent) []string { panic("no mapping of a cluster") }
+		mapping := func(context.Context, events.Cluster) []string { panic("no mapping of a cluster") }
 		require.NoError(t, controller.ClusterSource(cc, mapping).Start(t.Context(), fleettest.QueueOf[string](t)))
-		selection := clustercache.ObjectSelection{
+		selection := events.Selection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
 				return o.(*corev1.ConfigMap).Immutable != nil // as is right for typed objects
 			})},
 		}
-		selection.Representation = clustercache.Packed
+		selection.Representation = events.Packed
 		objects := func(context.Context, client.ObjectKey, client.Object) []string { return nil }
 		require.NoError(t, controller.ObjectSource(cc, selection, objects).Start(t.Context(),
 			fleettest.QueueOf[string](t)))
@@ -186,17 +187,17 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 		"handler of cluster events": func(t *testing.T, _ *fleettest.Directory,
 			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
-				s := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string {
+				s := controller.ClusterSource(cc, func(context.Context, events.Cluster) []string {
 					forever()
 					return nil
 				})
 				require.NoError(t, s.Start(context.Background(), fleettest.QueueOf[string](t)))
 			}
 		},
-		"predicate or handler of an ObjectSelection": func(t *testing.T, _ *fleettest.Directory,
+		"predicate or handler of a Selection": func(t *testing.T, _ *fleettest.Directory,
 			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
-				selection := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+				selection := events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 				s := controller.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,
 					client.Object) []string {
 					forever()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -181,7 +182,7 @@ var ofControllers = map[string]mistake{
 	}},
 	"predicate of another type": {
 		says("panicked", "fleet/a", "not *v1.Pod"),
-		subscribing(clustercache.ObjectSelection{
+		subscribing(events.Selection{
 			Kinds: fleettest.ConfigMaps,
 			Watch: true,
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {

@@ -29,6 +29,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/conditions"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/persist/bolt"
@@ -283,7 +284,7 @@ func TestMethodThatGetsNothingDoesNotCrash(t *testing.T) {
 		require.NoError(t, err)
 		handler, err := watch.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) {}))
 		require.NoError(t, err)
-		objects, err := cc.Subscribe(clustercache.ObjectSelection{}, func(clustercache.ObjectEvent) {})
+		objects, err := cc.Subscribe(events.Selection{}, func(events.Object) {})
 		require.NoError(t, err)
 		set, err := watchset.New(cc, watchset.Options{})
 		require.NoError(t, err)
@@ -306,14 +307,14 @@ func TestMethodThatGetsNothingDoesNotCrash(t *testing.T) {
 			"Clusters":        clusters,
 			"Builder":         controller.NewControllerManagedBy(fleettest.NewManager(), cc),
 			"Builder of none": controller.NewControllerManagedBy(nil, nil),
-			"Source of none": controller.ObjectSource(cc, clustercache.ObjectSelection{},
+			"Source of none": controller.ObjectSource(cc, events.Selection{},
 				controller.ObjectMapFunc[reconcile.Request](nil)),
 			"Source of all":     controller.ClusterSource(cc, controller.EnqueueCluster),
 			"settable.Resolver": settable.New(),
 			"Registrar":         multicluster.NewRegistrar[string](multicluster.Names{}),
 			"Provider": multicluster.NewProvider[string, multicluster.Aware[string]](clusters,
 				multicluster.ProviderOptions{}),
-			"Source": multicluster.NewSource[string, int](cc, clustercache.ObjectSelection{},
+			"Source": multicluster.NewSource[string, int](cc, events.Selection{},
 				func(context.Context, string, client.Object) []int { return nil }, multicluster.Names{}),
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
@@ -47,7 +48,7 @@ func waiting(cluster client.ObjectKey) func(b *beginner) error {
 }
 
 // subscribing subscribes to objects, and starts that.
-func subscribing(s clustercache.ObjectSelection, handle func(clustercache.ObjectEvent)) func(b *beginner) error {
+func subscribing(s events.Selection, handle func(events.Object)) func(b *beginner) error {
 	return func(b *beginner) error {
 		b.cluster.Store(fleettest.ColoredConfigMap("x", "red"))
 		subscription, err := b.cc.Subscribe(s, handle)
@@ -143,7 +144,7 @@ var ofWatching = map[string]mistake{
 		return w.WaitForSync(b.Context())
 	}},
 	"handler that is nil": {says("handler: required"), func(b *beginner) error {
-		_, err := b.cc.Subscribe(clustercache.ObjectSelection{}, nil)
+		_, err := b.cc.Subscribe(events.Selection{}, nil)
 		return err
 	}},
 	"handler of a watch that is nil": {says("v1 Pod in cluster fleet/a: handler is nil"), func(b *beginner) error {
@@ -157,7 +158,7 @@ var ofWatching = map[string]mistake{
 		return err
 	}},
 	"subscription to objects that is not started": {says("call its Start"), func(b *beginner) error {
-		_, err := b.cc.Subscribe(clustercache.ObjectSelection{}, ignore)
+		_, err := b.cc.Subscribe(events.Selection{}, ignore)
 		return err
 	}},
 	"subscription that is started after its stop": {says("make another one"), func(b *beginner) error {
@@ -168,33 +169,33 @@ var ofWatching = map[string]mistake{
 		return nil
 	}},
 	"events of what nothing watches": {
-		says("set ObjectSelection.Watch"),
-		subscribing(clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Secret{}}}, ignore),
+		says("set Selection.Watch"),
+		subscribing(events.Selection{Kinds: []client.Object{&corev1.Secret{}}}, ignore),
 	},
 	"watch without a kind": {
-		says("needs Kinds or Selections"),
-		subscribing(clustercache.ObjectSelection{Watch: true}, ignore),
+		says("needs Kinds or Narrowed"),
+		subscribing(events.Selection{Watch: true}, ignore),
 	},
 	"nil among the kinds": {
 		says("Kinds[1]", "obj is nil"),
-		subscribing(clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Pod{}, (*corev1.Node)(nil)}}, ignore),
+		subscribing(events.Selection{Kinds: []client.Object{&corev1.Pod{}, (*corev1.Node)(nil)}}, ignore),
 	},
 	"kind of a subscription that is not known": {
 		says("Kinds[0]", "Object 'Kind' is missing"),
-		subscribing(clustercache.ObjectSelection{Kinds: []client.Object{&unstructured.Unstructured{}}}, ignore),
+		subscribing(events.Selection{Kinds: []client.Object{&unstructured.Unstructured{}}}, ignore),
 	},
 	"handler that asserts another type": {
 		says("panicked", "fleet/a", "not *v1.Pod"),
 		subscribing(
-			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
-			func(e clustercache.ObjectEvent) { ignore(client.Object(e.New).(*corev1.Pod)) },
+			events.Selection{Kinds: fleettest.ConfigMaps, Watch: true},
+			func(e events.Object) { ignore(client.Object(e.New).(*corev1.Pod)) },
 		),
 	},
 	"handler that changes a shared object": {
 		says("panicked", "fleet/a", "read-only"),
 		subscribing(
-			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
-			func(e clustercache.ObjectEvent) { e.New.SetLabels(nil) },
+			events.Selection{Kinds: fleettest.ConfigMaps, Watch: true},
+			func(e events.Object) { e.New.SetLabels(nil) },
 		),
 	},
 	"watch set without a handler": {says("set Options.Handle"), func(b *beginner) error {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -281,7 +282,7 @@ func all[request comparable](q priorityqueue.PriorityQueue[request]) map[request
 func TestGainedClusterIsReplayedAtLowPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, apis := newFleet(t)
-		objects := queue(t, controller.ObjectSource(cc, clustercache.ObjectSelection{
+		objects := queue(t, controller.ObjectSource(cc, events.Selection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Watch: true,
 		}, func(_ context.Context, cluster client.ObjectKey, o client.Object) []string {
@@ -309,7 +310,7 @@ func TestClusterSourceHasTheStateOfOwnedClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, apis := newFleet(t)
 		clusters := queue(t, controller.ClusterSource(cc,
-			func(_ context.Context, e clustercache.ClusterEvent) []string {
+			func(_ context.Context, e events.Cluster) []string {
 				return []string{e.Cluster.Name + " " + string(e.Type)}
 			}))
 		s.StandBy(keyA)
@@ -340,7 +341,7 @@ func TestHazardRequestIsDroppedInALapseThatIsOverBeforeAnyEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, _ := newFleet(t)
 		clusters := queue(t, controller.ClusterSource(cc,
-			func(_ context.Context, e clustercache.ClusterEvent) []string {
+			func(_ context.Context, e events.Cluster) []string {
 				return []string{e.Cluster.Name + " " + string(e.Type)}
 			}))
 		s.Gain(keyA)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -59,11 +60,11 @@ func TestReplicaConnectsToWhatItOwnsOrStandsByFor(t *testing.T) {
 func TestGainedWhileItIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, _ := newFleet(t)
-		feed, err := cc.Subscribe(clustercache.ObjectSelection{
+		feed, err := cc.Subscribe(events.Selection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Watch: true,
 			Owned: true,
-		}, func(clustercache.ObjectEvent) {})
+		}, func(events.Object) {})
 		require.NoError(t, err)
 		feed.Start()
 		for i := range 200 {
@@ -97,7 +98,7 @@ func TestSubscriptionThatStartsWhileItsClusterIsLostWatchesNothing(t *testing.T)
 		s.StandBy(keyA)
 		connected(t, cc, keyA)
 		lost := false
-		feed, err := cc.Subscribe(clustercache.ObjectSelection{
+		feed, err := cc.Subscribe(events.Selection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Watch: true,
 			Owned: true,
@@ -109,7 +110,7 @@ func TestSubscriptionThatStartsWhileItsClusterIsLostWatchesNothing(t *testing.T)
 				}
 				return true
 			},
-		}, func(clustercache.ObjectEvent) {})
+		}, func(events.Object) {})
 		require.NoError(t, err)
 		feed.Start()
 		require.True(t, lost)
@@ -123,7 +124,7 @@ func TestGainedBeforeItsReleaseIsHandled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, s, apis := newFleet(t)
 		var slow atomic.Bool
-		feed, err := cc.Subscribe(clustercache.ObjectSelection{
+		feed, err := cc.Subscribe(events.Selection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Watch: true,
 			Clusters: func(client.ObjectKey) bool {
@@ -132,7 +133,7 @@ func TestGainedBeforeItsReleaseIsHandled(t *testing.T) {
 				}
 				return false
 			},
-		}, func(clustercache.ObjectEvent) {})
+		}, func(events.Object) {})
 		require.NoError(t, err)
 		feed.Start()
 		s.Gain(keyA)

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -39,18 +39,18 @@ func TestHazardRelabeledClustersThatReplicasShare(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		prod := labels.SelectorFromSet(labels.Set{"env": "prod"})
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+		objects := fleettest.FollowObjects(t, cc, events.Selection{
 			Kinds:           fleettest.ConfigMaps,
 			ClusterSelector: prod,
 			Watch:           true,
 			Owned:           true,
 		})
 		q := fleettest.QueueOf[string](t)
-		s := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []string {
+		s := controller.ClusterSource(cc, func(_ context.Context, e events.Cluster) []string {
 			return []string{string(e.Type)}
 		}, controller.ClusterSourceOptions{
 			ClusterSelector: prod,
-			Types:           []clustercache.ClusterEventType{clustercache.Gained},
+			Types:           []events.ClusterType{events.Gained},
 		})
 		require.NoError(t, s.Start(t.Context(), q))
 		defer s.Stop()

@@ -23,8 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -151,21 +153,21 @@ var watchDoors = map[string]func(h *house, seen func(name string)) error{
 		w, err := h.cc.Cluster(fleettest.Key("a")).Watch(h.Context(), kind, h.form.option, h.in)
 		require.NoError(h, err)
 		s := w.Status()
-		require.Equal(h, []clustercache.WatchKey{{
+		require.Equal(h, []status.WatchKey{{
 			Cluster: s.Cluster, GVK: s.GVK, Namespace: s.Namespace,
 			LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 		}}, d.Added)
 		_, err = w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) { seen(e.Object().GetName()) }))
 		return err
 	},
-	"clustercache.ObjectSelection.Options": func(h *house, seen func(string)) error {
-		return h.subscribe(seen, clustercache.ObjectSelection{
+	"events.Selection.Options": func(h *house, seen func(string)) error {
+		return h.subscribe(seen, events.Selection{
 			Kinds: fleettest.ConfigMaps, Options: []client.ListOption{h.form.option, h.in}, Watch: true,
 		})
 	},
-	"clustercache.Selection.Options": func(h *house, seen func(string)) error {
-		return h.subscribe(seen, clustercache.ObjectSelection{
-			Selections: []clustercache.Selection{{
+	"events.NarrowedKind.Options": func(h *house, seen func(string)) error {
+		return h.subscribe(seen, events.Selection{
+			Narrowed: []events.NarrowedKind{{
 				Kind: &corev1.ConfigMap{}, Options: []client.ListOption{h.form.option, h.in},
 			}},
 			Watch: true,
@@ -174,14 +176,14 @@ var watchDoors = map[string]func(h *house, seen func(name string)) error{
 	"of what others watch": func(h *house, seen func(string)) error {
 		_, err := h.cc.Cluster(fleettest.Key("a")).Watch(h.Context(), &corev1.ConfigMap{}, h.in)
 		require.NoError(h, err)
-		return h.subscribe(seen, clustercache.ObjectSelection{
+		return h.subscribe(seen, events.Selection{
 			Kinds: fleettest.ConfigMaps, Options: []client.ListOption{h.form.option, h.in},
 		})
 	},
 }
 
-func (h *house) subscribe(seen func(string), spec clustercache.ObjectSelection) error {
-	s, err := h.cc.Subscribe(spec, func(e clustercache.ObjectEvent) { seen(e.Object().GetName()) })
+func (h *house) subscribe(seen func(string), spec events.Selection) error {
+	s, err := h.cc.Subscribe(spec, func(e events.Object) { seen(e.Object().GetName()) })
 	if err == nil {
 		s.Start()
 		h.Cleanup(s.Stop)
@@ -291,7 +293,7 @@ var elsewhere = map[string]string{
 	"fleet.Total.ApplyToList":               optionOfReads,
 
 	"clustercache.Target.ClusterSelector":             selectsClusters,
-	"clustercache.ObjectSelection.ClusterSelector":    selectsClusters,
+	"events.Selection.ClusterSelector":                selectsClusters,
 	"fleet.Options.ClusterSelector":                   selectsClusters,
 	"controller.ClusterSourceOptions.ClusterSelector": selectsClusters,
 	"controller.Builder.InClustersMatching":           selectsClusters,
@@ -301,8 +303,8 @@ var elsewhere = map[string]string{
 	"resolver.ReferenceOptions.SecretSelector":        "refused, see TestHazardHubSelectorOfNothing",
 
 	"clustercache.TargetError.ClusterSelector": reports,
-	"clustercache.WatchKey.LabelSelector":      reports,
-	"clustercache.WatchKey.FieldSelector":      reports,
+	"status.WatchKey.LabelSelector":            reports,
+	"status.WatchKey.FieldSelector":            reports,
 	"status.Watch.LabelSelector":               reports,
 	"status.Watch.FieldSelector":               reports,
 
@@ -317,7 +319,7 @@ var elsewhere = map[string]string{
 	"controller.PerCluster":           handsOn,
 	"controller.Builder.Complete":     handsOn,
 	"controller.PerClusterHandler":    handsOn,
-	"controller.Selecting":            "the options are those of a clustercache.Selection",
+	"controller.Selecting":            "the options are those of an events.NarrowedKind",
 	"controller.mappingClient.List":   handsOn,
 	"multicluster.Provider.Get":       "the clusters are those of multicluster.Clusters.Cluster",
 	"clustercachetest.Cluster.Client": "the administrator's own client, of controller-runtime",

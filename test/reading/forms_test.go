@@ -22,6 +22,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -197,7 +198,7 @@ func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 		}
 		var mapped atomic.Int64
 		s := controller.ObjectSource(cc,
-			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true,
+			events.Selection{Kinds: fleettest.ConfigMaps, Watch: true,
 				Predicates: []predicate.Predicate{typed}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []controller.Request {
 				if o.(*corev1.ConfigMap).Data != nil {
@@ -230,18 +231,18 @@ func TestPredicatesGetTheFormOfTheirFeed(t *testing.T) {
 		loose.SetGroupVersionKind(fleettest.ConfigMap)
 		for _, row := range []struct {
 			kind client.Object
-			form clustercache.Representation
+			form events.Representation
 			want client.Object
 		}{
-			{&corev1.ConfigMap{}, clustercache.AsGiven, &corev1.ConfigMap{}},
-			{&corev1.ConfigMap{}, clustercache.Packed, &informerpool.Object{}},
-			{loose, clustercache.AsGiven, &unstructured.Unstructured{}},
-			{clustercache.Kind(fleettest.ConfigMap), clustercache.AsGiven, &metav1.PartialObjectMetadata{}},
-			{clustercache.Kind(fleettest.ConfigMap), clustercache.Typed, &corev1.ConfigMap{}},
-			{clustercache.Kind(fleettest.ConfigMap), clustercache.Metadata, &metav1.PartialObjectMetadata{}},
+			{&corev1.ConfigMap{}, events.AsGiven, &corev1.ConfigMap{}},
+			{&corev1.ConfigMap{}, events.Packed, &informerpool.Object{}},
+			{loose, events.AsGiven, &unstructured.Unstructured{}},
+			{clustercache.Kind(fleettest.ConfigMap), events.AsGiven, &metav1.PartialObjectMetadata{}},
+			{clustercache.Kind(fleettest.ConfigMap), events.Typed, &corev1.ConfigMap{}},
+			{clustercache.Kind(fleettest.ConfigMap), events.Metadata, &metav1.PartialObjectMetadata{}},
 		} {
 			got := make(chan client.Object, 100)
-			f := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+			f := fleettest.FollowObjects(t, cc, events.Selection{
 				Kinds: []client.Object{row.kind}, Representation: row.form,
 				Predicates: []predicate.Predicate{
 					predicate.NewPredicateFuncs(func(o client.Object) bool { got <- o; return true })},

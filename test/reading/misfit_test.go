@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -108,8 +109,8 @@ func TestHazardLiveAnswerThatCannotBeDecoded(t *testing.T) {
 // TestHazardLiveObjectThatAnIndexCannotDecode: a list by a field that only the
 // index knows is selected here, and its objects converted.
 func TestHazardLiveObjectThatAnIndexCannotDecode(t *testing.T) {
-	for name, form := range map[string]clustercache.Representation{
-		"by the index": clustercache.Typed, "by the list": clustercache.Unstructured,
+	for name, form := range map[string]events.Representation{
+		"by the index": events.Typed, "by the list": events.Unstructured,
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := &fleettest.Logbook{}
@@ -163,12 +164,12 @@ func TestHazardCachedObjectThatCannotBeDecoded(t *testing.T) {
 		asks := 0
 		for range 2 {
 			asserts := predicate.NewPredicateFuncs(func(client.Object) bool { return true })
-			objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+			objects := fleettest.FollowObjects(t, cc, events.Selection{
 				Kinds: []client.Object{&corev1.ConfigMap{}}, Predicates: []predicate.Predicate{asserts}})
 			for i := range 10 {
 				api.Put("one", string(rune('1'+i)), nil)
 				e, _ := objects.Wait(fleettest.Named(fleettest.Key("a"), "one"))
-				_, err := e.As(clustercache.AsGiven, e.New)
+				_, err := e.As(events.AsGiven, e.New)
 				require.Error(t, err)
 				asks++
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/fleet"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -186,15 +187,15 @@ func TestHazardSelectorOfNoClusterSelectsAll(t *testing.T) {
 				require.Equal(t, form.selects, found, "fleet")
 
 				shown := crowd{names: map[string]struct{}{}}
-				s, err := cc.Subscribe(clustercache.ObjectSelection{
+				s, err := cc.Subscribe(events.Selection{
 					Kinds: fleettest.ConfigMaps, Watch: true, ClusterSelector: form.selector,
-				}, func(e clustercache.ObjectEvent) { shown.add(e.Cluster.Name) })
+				}, func(e events.Object) { shown.add(e.Cluster.Name) })
 				require.NoError(t, err)
 				s.Start()
 				t.Cleanup(s.Stop)
 				q := fleettest.QueueOf[string](t)
 				clusters := controller.ClusterSource(cc,
-					func(_ context.Context, e clustercache.ClusterEvent) []string { return []string{e.Cluster.Name} },
+					func(_ context.Context, e events.Cluster) []string { return []string{e.Cluster.Name} },
 					controller.ClusterSourceOptions{ClusterSelector: form.selector})
 				require.NoError(t, clusters.Start(t.Context(), q))
 				t.Cleanup(clusters.Stop)

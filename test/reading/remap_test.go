@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -77,7 +78,7 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 				require.NoError(t, admin.Create(t.Context(), fooNamed("default", "old")))
 				kind := clustercache.Kind(foo)
 				feed := fleettest.FollowObjects(t,
-					cc, clustercache.ObjectSelection{Kinds: []client.Object{kind}, Watch: true})
+					cc, events.Selection{Kinds: []client.Object{kind}, Watch: true})
 				feed.WaitAll("old")
 				writer, err := cc.Cluster(c.Key()).Client()
 				require.NoError(t, err)

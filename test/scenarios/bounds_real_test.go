@@ -15,26 +15,27 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // changes follows the events of the watches of one kind.
-type changes chan clustercache.WatchEvent
+type changes chan events.Watch
 
 func follow(t *testing.T, cc *clustercache.ClusterCache, kind string) changes {
 	t.Helper()
-	events := make(changes, 1000)
-	s, err := cc.SubscribeWatches(func(e clustercache.WatchEvent) {
+	received := make(changes, 1000)
+	s, err := cc.SubscribeWatches(func(e events.Watch) {
 		if e.Key.GVK.Kind == kind {
-			events <- e
+			received <- e
 		}
 	})
 	require.NoError(t, err)
 	s.Start()
 	t.Cleanup(s.Stop)
-	return events
+	return received
 }
 
 // next waits for an event with a reason. How soon it comes is for tests in

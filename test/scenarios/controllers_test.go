@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/fleetcache/fleetcache/clustercache"
 	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 )
 
 // Request is the request type of the controllers in these tests.
@@ -107,7 +107,7 @@ func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int,
 }
 
 // feed selects kinds in one namespace of all clusters, with watches of its own.
-func selection(namespace string, kinds ...client.Object) clustercache.ObjectSelection {
-	return clustercache.ObjectSelection{Kinds: kinds, Watch: true,
+func selection(namespace string, kinds ...client.Object) events.Selection {
+	return events.Selection{Kinds: kinds, Watch: true,
 		Options: []client.ListOption{client.InNamespace(namespace)}}
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -111,11 +112,11 @@ func (d *declarations) follow(t *testing.T) *declFeed {
 	t.Helper()
 	f := &declFeed{}
 	ctx, cancel := context.WithCancel(context.Background())
-	events, err := d.cc.ObjectEvents(ctx, clustercache.ObjectSelection{})
+	received, err := d.cc.ObjectEvents(ctx, events.Selection{})
 	require.NoError(t, err)
 	var done sync.WaitGroup
 	done.Go(func() {
-		for e := range events {
+		for e := range received {
 			f.add(e)
 		}
 	})
@@ -128,7 +129,7 @@ type declFeed struct {
 	last map[string]string // the latest value by name
 }
 
-func (f *declFeed) add(e clustercache.ObjectEvent) {
+func (f *declFeed) add(e events.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last == nil {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
@@ -287,7 +288,7 @@ func replacedIsDrained(t *testing.T, hub, remote *testenv.Cluster) {
 
 	var running, overlaps, calls atomic.Int64
 	held, goOn := make(chan struct{}), make(chan struct{})
-	source := controller.ObjectSource(d.cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}},
+	source := controller.ObjectSource(d.cc, events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}},
 		func(_ context.Context, _ client.ObjectKey, _ client.Object) []Request {
 			if running.Add(1) > 1 {
 				overlaps.Add(1)

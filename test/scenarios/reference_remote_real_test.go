@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -420,7 +421,7 @@ func secretComesLater(t *testing.T, hub, remote *testenv.Cluster) {
 		resolver.FluxOptions{Kind: kustomizations, HubOptions: resolver.HubOptions{Namespace: ns, Grace: -1}})
 	require.NoError(t, err)
 	cc, _ := run(t, resolved(t, flux))
-	events := clusterEvents(t, cc)
+	delivered := clusterEvents(t, cc)
 	cluster := client.ObjectKeyFromObject(apps)
 	w, err := cc.Cluster(cluster).Watch(t.Context(), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
@@ -433,7 +434,7 @@ func secretComesLater(t *testing.T, hub, remote *testenv.Cluster) {
 
 	create(t, hub, &corev1.Secret{ObjectMeta: configMap(ns, "prod", "").ObjectMeta,
 		Data: map[string][]byte{"value": remote.Kubeconfig()}})
-	next(t, events, cluster, clustercache.Connected)
+	next(t, delivered, cluster, events.Connected)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	_, err = readCached(t, cc, cluster, ns, "one")
 	require.NoError(t, err)
@@ -443,7 +444,7 @@ func nothingIsDialledBeforeReady(t *testing.T, hub, remote *testenv.Cluster) {
 	proxy := remote.Proxy(t)
 	r := newRemotes(t, hub,
 		func(o *resolver.HubOptions) { o.ReadyObject = resolver.ClusterAPIReady(capiClusters.Version) })
-	events := clusterEvents(t, r.cc)
+	delivered := clusterEvents(t, r.cc)
 	object := unstructuredOf(capiClusters, r.namespace, "new")
 	create(t, hub, object)
 	r.describe(t, "new", proxy.Kubeconfig()) // providers write it before any server responds
@@ -457,7 +458,7 @@ func nothingIsDialledBeforeReady(t *testing.T, hub, remote *testenv.Cluster) {
 
 	object.Object["status"] = map[string]any{"initialization": map[string]any{"controlPlaneInitialized": true}}
 	require.NoError(t, hub.Client().Status().Update(t.Context(), object))
-	next(t, events, r.key("new"), clustercache.Connected)
+	next(t, delivered, r.key("new"), events.Connected)
 	require.Positive(t, proxy.Stats().Accepted)
 }
 
@@ -493,10 +494,10 @@ func foreignSecretsAreIgnored(t *testing.T, hub, remote *testenv.Cluster) {
 	options := resolved(t, found)
 	options.Discover = true
 	cc, _ := run(t, options)
-	events := clusterEvents(t, cc)
-	next(t, events, r.key("mine"), clustercache.Connected)
+	delivered := clusterEvents(t, cc)
+	next(t, delivered, r.key("mine"), events.Connected)
 	r.describe(t, "last", remote.Kubeconfig()) // its event arrives after those of all the others
-	next(t, events, r.key("last"), clustercache.Connected)
+	next(t, delivered, r.key("last"), events.Connected)
 	eventually(t, "all are known", func() bool { return len(cc.Clusters()) == 3 })
 	require.Equal(t, []client.ObjectKey{r.key("has-kubeconfig"), r.key("last"), r.key("mine")}, cc.Clusters())
 }
@@ -506,7 +507,7 @@ func secretDeletedAndMadeAgain(t *testing.T, hub, remote *testenv.Cluster) {
 	create(t, remote, configMap(ns, "one", "1"))
 	r := newRemotes(t, hub)
 	r.describe(t, "remote", remote.Kubeconfig())
-	events := clusterEvents(t, r.cc)
+	delivered := clusterEvents(t, r.cc)
 	changes := hear(t, r.cc, ns)
 	owner := clustercache.Owner{GVK: kustomizations, ObjectKey: r.key("assembly")}
 	target := clustercache.Target{Cluster: r.key("remote"), Kind: &corev1.ConfigMap{},
@@ -514,10 +515,10 @@ func secretDeletedAndMadeAgain(t *testing.T, hub, remote *testenv.Cluster) {
 	_, err := r.cc.Declare(t.Context(), owner, target)
 	require.NoError(t, err)
 	changes.await(t, r.key("remote"), configMaps, "one", informerpool.Added)
-	next(t, events, r.key("remote"), clustercache.Connected)
+	next(t, delivered, r.key("remote"), events.Connected)
 
 	require.NoError(t, hub.Client().Delete(t.Context(), r.secret("remote", nil)))
-	e := next(t, events, r.key("remote"), clustercache.Disconnected)
+	e := next(t, delivered, r.key("remote"), events.Disconnected)
 	require.Equal(t, status.PhasePending, e.Phase)
 	require.Equal(t, status.ReasonNoAccess, e.Reason)
 	silent := received(t, remote)
@@ -528,7 +529,7 @@ func secretDeletedAndMadeAgain(t *testing.T, hub, remote *testenv.Cluster) {
 	require.Empty(t, changes.of(r.key("remote"), configMaps, "meanwhile"))
 
 	r.describe(t, "remote", remote.Kubeconfig())
-	next(t, events, r.key("remote"), clustercache.Connected)
+	next(t, delivered, r.key("remote"), events.Connected)
 	changes.await(t, r.key("remote"), configMaps, "meanwhile", informerpool.Added)
 	require.Equal(t, []informerpool.EventType{informerpool.Added}, changes.of(r.key("remote"), configMaps, "one"))
 	lists, _ := listed(t, remote, "configmaps")
@@ -583,7 +584,7 @@ func cleanedUpWithoutContact(t *testing.T, hub, remote *testenv.Cluster) {
 	o.Discover = true
 	cc, _ := run(t, o)
 	cluster := client.ObjectKeyFromObject(secret)
-	events := clusterEvents(t, cc)
+	delivered := clusterEvents(t, cc)
 	changes := hear(t, cc, ns)
 	w := watchSynced(t, cc, cluster, &corev1.ConfigMap{}, ns)
 	changes.await(t, cluster, configMaps, "one", informerpool.Added)
@@ -591,7 +592,7 @@ func cleanedUpWithoutContact(t *testing.T, hub, remote *testenv.Cluster) {
 	proxy.Blackhole(faultproxy.Both)
 	sent := proxy.Stats().ToServer
 	require.NoError(t, hub.Client().Delete(t.Context(), secret))
-	next(t, events, cluster, clustercache.Removed)
+	next(t, delivered, cluster, events.Removed)
 	changes.await(t, cluster, configMaps, "one", informerpool.Deleted)
 	require.ErrorIs(t, cc.Cluster(cluster).Reader().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"},
 		&corev1.ConfigMap{}), clustercache.ErrUnknownCluster)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -124,7 +125,7 @@ func readCached(t *testing.T, cc *clustercache.ClusterCache, cluster client.Obje
 // heard collects events of objects.
 type heard struct {
 	mu     sync.Mutex
-	events []clustercache.ObjectEvent
+	events []events.Object
 }
 
 // hear subscribes to the objects in one namespace until the test ends.
@@ -132,7 +133,7 @@ func hear(t *testing.T, cc *clustercache.ClusterCache, namespace string, kinds .
 	t.Helper()
 	h := &heard{}
 	ctx, cancel := context.WithCancel(context.Background())
-	seq, err := cc.ObjectEvents(ctx, clustercache.ObjectSelection{Kinds: kinds})
+	seq, err := cc.ObjectEvents(ctx, events.Selection{Kinds: kinds})
 	require.NoError(t, err)
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -172,9 +173,9 @@ func (h *heard) await(t *testing.T, cluster client.ObjectKey, gvk schema.GroupVe
 }
 
 // clusterEvents returns the events of clusters.
-func clusterEvents(t *testing.T, cc *clustercache.ClusterCache) <-chan clustercache.ClusterEvent {
+func clusterEvents(t *testing.T, cc *clustercache.ClusterCache) <-chan events.Cluster {
 	t.Helper()
-	out := make(chan clustercache.ClusterEvent, 1000)
+	out := make(chan events.Cluster, 1000)
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -187,14 +188,14 @@ func clusterEvents(t *testing.T, cc *clustercache.ClusterCache) <-chan clusterca
 }
 
 // next waits for a cluster's next event of the given type.
-func next(t *testing.T, events <-chan clustercache.ClusterEvent, cluster client.ObjectKey,
-	want clustercache.ClusterEventType) clustercache.ClusterEvent {
+func next(t *testing.T, changes <-chan events.Cluster, cluster client.ObjectKey,
+	want events.ClusterType) events.Cluster {
 	t.Helper()
 	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
 	for {
 		select {
-		case e := <-events:
+		case e := <-changes:
 			if e.Cluster == cluster && e.Type == want {
 				return e
 			}

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
@@ -95,7 +95,7 @@ func (w *world) settle() {
 }
 
 // eventsOf returns the events of a cluster.
-func (w *world) eventsOf(s *site) []clustercache.ClusterEvent {
+func (w *world) eventsOf(s *site) []events.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.phases[s.key])
@@ -128,12 +128,12 @@ func (w *world) undisturbed(s *site) {
 	}
 	is, err := w.cc.Cluster(s.key).Status()
 	w.must(err)
-	events := w.eventsOf(s)[c.events:]
+	received := w.eventsOf(s)[c.events:]
 	if is.Epoch != c.status.Epoch || is.Connects != c.status.Connects || is.HistoryResets != c.status.HistoryResets ||
-		is.Phase != c.status.Phase || len(events) > 0 {
+		is.Phase != c.status.Phase || len(received) > 0 {
 		w.fail("beside %s: epoch %s, was %s; %d connects, were %d; %d resets, were %d; %s, was %s; events %v",
 			w.familyNames(), is.Epoch, c.status.Epoch, is.Connects, c.status.Connects, is.HistoryResets,
-			c.status.HistoryResets, is.Phase, c.status.Phase, events)
+			c.status.HistoryResets, is.Phase, c.status.Phase, received)
 	}
 	for _, line := range w.lines()[c.lines:] {
 		if !w.concerned(line) {

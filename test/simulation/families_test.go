@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
@@ -134,7 +135,7 @@ func networkFamilies() []*family {
 
 // tooMany is a server that serves only watches.
 func tooMany(w *world, s *site) func() {
-	lost := w.happened(s, clustercache.Disconnected)
+	lost := w.happened(s, events.Disconnected)
 	s.put("too-many", func(r *fakeapi.Request) *fakeapi.Fault {
 		if r.Verb == "watch" {
 			return nil
@@ -143,7 +144,7 @@ func tooMany(w *world, s *site) func() {
 	})
 	return func() {
 		s.lift("too-many")
-		if n := w.happened(s, clustercache.Disconnected); n > lost && len(w.families) == 1 {
+		if n := w.happened(s, events.Disconnected); n > lost && len(w.families) == 1 {
 			w.fail("a server that has too many requests counts as dead: %d times disconnected", n-lost)
 		}
 	}

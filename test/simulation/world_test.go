@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/directory"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
@@ -65,7 +66,7 @@ type world struct {
 	failures   []string
 	log        []string
 	loud       []string // lines of the library's log
-	phases     map[client.ObjectKey][]clustercache.ClusterEvent
+	phases     map[client.ObjectKey][]events.Cluster
 	shown      map[string]bool // uids of objects that reads have returned
 	answers    map[question][]answer
 }
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, seed uint64, families []*family) *world {
 		names:      directory.New(),
 		gates:      map[*kind]func(){},
 		chronicles: map[*site]*chronicle{},
-		phases:     map[client.ObjectKey][]clustercache.ClusterEvent{},
+		phases:     map[client.ObjectKey][]events.Cluster{},
 		shown:      map[string]bool{},
 		answers:    map[question][]answer{},
 		kinds:      []*kind{configMaps, widgets},
@@ -342,21 +343,21 @@ func (w *world) alternate() {
 	w.mu.Lock()
 	phases := w.phases
 	w.mu.Unlock()
-	for key, events := range phases {
+	for key, received := range phases {
 		connected := false
-		for _, e := range events {
+		for _, e := range received {
 			switch e.Type {
-			case clustercache.Connected:
+			case events.Connected:
 				if connected {
 					w.fail("%s: Connected twice", key)
 				}
 				connected = true
-			case clustercache.Disconnected:
+			case events.Disconnected:
 				if !connected {
 					w.fail("%s: Disconnected twice", key)
 				}
 				connected = false
-			case clustercache.Removed:
+			case events.Removed:
 				connected = false
 			}
 		}
@@ -364,7 +365,7 @@ func (w *world) alternate() {
 }
 
 // happened counts cluster events.
-func (w *world) happened(s *site, what clustercache.ClusterEventType) int {
+func (w *world) happened(s *site, what events.ClusterType) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -110,14 +111,14 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 		d.Set(fleettest.Key("a"), a.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		clusters := fleettest.Follow(t, cc)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+		objects := fleettest.FollowObjects(t, cc, events.Selection{})
 		ours := &unstructured.Unstructured{}
 		ours.SetGroupVersionKind(gadget)
 		theirs, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), ours)
 		require.NoError(t, err)
 		require.NoError(t, theirs.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+		clusters.Wait(fleettest.Key("a"), events.Connected)
 		before := fleettest.Status(t, cc)
 		core, memory := readOrigin(t, cc, &corev1.ConfigMap{}, "one"), readOrigin(t, cc, ours, "both")
 		requests := a.listsOf("/api/v1/configmaps")
@@ -172,7 +173,7 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 				a.restart(t, "both", "old", "older", "oldest")
 				d.Set(fleettest.Key("a"), a.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+				objects := fleettest.FollowObjects(t, cc, events.Selection{})
 				ours := &unstructured.Unstructured{}
 				ours.SetGroupVersionKind(gadget)
 				theirs, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), ours)
@@ -214,7 +215,7 @@ func TestHazardDeletedAPIServiceDeletesItsObjects(t *testing.T) {
 				a.restart(t, "both", "old")
 				d.Set(fleettest.Key("a"), a.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+				objects := fleettest.FollowObjects(t, cc, events.Selection{})
 				ours := &unstructured.Unstructured{}
 				ours.SetGroupVersionKind(gadget)
 				theirs, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), ours)

@@ -26,6 +26,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -191,12 +192,12 @@ func doors() map[string]door {
 		"WatchSet": {maps: true, open: openWatchSet},
 	}
 	given := forms()
-	for r, value := range map[clustercache.Representation]func(client.Object) string{
-		clustercache.AsGiven:      nil,
-		clustercache.Typed:        given["typed"].value,
-		clustercache.Unstructured: given["unstructured"].value,
-		clustercache.Metadata:     given["metadata"].value,
-		clustercache.Packed: func(o client.Object) string {
+	for r, value := range map[events.Representation]func(client.Object) string{
+		events.AsGiven:      nil,
+		events.Typed:        given["typed"].value,
+		events.Unstructured: given["unstructured"].value,
+		events.Metadata:     given["metadata"].value,
+		events.Packed: func(o client.Object) string {
 			return o.(*informerpool.Object).GetAnnotations()["value"]
 		},
 	} {
@@ -208,7 +209,7 @@ func doors() map[string]door {
 				if read == nil {
 					read = f.value
 				}
-				source := controller.ObjectSource(cc, clustercache.ObjectSelection{
+				source := controller.ObjectSource(cc, events.Selection{
 					Kinds:      []client.Object{f.kind},
 					Watch:      true,
 					Predicates: []predicate.Predicate{s.predicate(f)},

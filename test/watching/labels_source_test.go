@@ -18,17 +18,18 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // newLabelledSource returns a source of the clusters with env=prod, and a
 // function that returns the types of the events since its last call.
 func newLabelledSource(
-	t *testing.T, cc *clustercache.ClusterCache, types ...clustercache.ClusterEventType,
+	t *testing.T, cc *clustercache.ClusterCache, types ...events.ClusterType,
 ) (take func() []string) {
 	t.Helper()
 	q := fleettest.QueueOf[string](t)
-	s := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []string {
+	s := controller.ClusterSource(cc, func(_ context.Context, e events.Cluster) []string {
 		return []string{string(e.Type)}
 	}, controller.ClusterSourceOptions{ClusterSelector: prod, Types: types})
 	require.NoError(t, s.Start(t.Context(), q))
@@ -92,7 +93,7 @@ func TestClusterSourceDeliversThatAClusterEntersAndLeaves(t *testing.T) {
 func TestHazardClusterEntersByAnEventThatNoTypeSelects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, cc := newLabelled(t)
-		take := newLabelledSource(t, cc, clustercache.Connected)
+		take := newLabelledSource(t, cc, events.Connected)
 		l.set("a", fleettest.NewAPI(t, "uid-a"), "dev")
 		l.set("b", fleettest.NewAPI(t, "uid-b"), "prod")
 		time.Sleep(time.Minute)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/clustercache/status"
@@ -54,23 +55,23 @@ func TestHazardLabelsChangeWithoutTheAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, cc := newLabelled(t)
 		api := fleettest.NewAPI(t, "uid-a")
-		events := fleettest.Follow(t, cc)
+		received := fleettest.Follow(t, cc)
 		_, known := cc.Cluster(fleettest.Key("a")).Labels()
 		require.False(t, known)
 		l.set("a", api, "dev")
-		first := events.Wait(fleettest.Key("a"), clustercache.Relabeled, clustercache.Connected)
-		require.Equal(t, clustercache.Connected, first.Type, "labels that become known are no change")
+		first := received.Wait(fleettest.Key("a"), events.Relabeled, events.Connected)
+		require.Equal(t, events.Connected, first.Type, "labels that become known are no change")
 		fleettest.Watch(t, cc)
 		synctest.Wait()
 		require.Equal(t, map[string]string{"env": "dev"}, fleettest.Status(t, cc).Labels)
-		require.Empty(t, events.Events)
+		require.Empty(t, received.Events)
 
 		requests, dials := api.Total(), api.Dialled()
 		l.set("a", api, "prod")
 		synctest.Wait()
-		require.Len(t, events.Events, 1)
-		e := <-events.Events
-		require.Equal(t, clustercache.Relabeled, e.Type)
+		require.Len(t, received.Events, 1)
+		e := <-received.Events
+		require.Equal(t, events.Relabeled, e.Type)
 		require.Equal(t, status.PhaseReady, e.Phase)
 		have, known := cc.Cluster(fleettest.Key("a")).Labels()
 		require.True(t, known)
@@ -100,8 +101,8 @@ func TestChangesOfLabelsAreMergedWithNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, cc := newLabelled(t)
 		api := fleettest.NewAPI(t, "uid-a")
-		subscribe := func(to *[]clustercache.ClusterEventType) *clustercache.Subscription {
-			s, err := cc.SubscribeClusters(func(e clustercache.ClusterEvent) { *to = append(*to, e.Type) })
+		subscribe := func(to *[]events.ClusterType) events.Subscription {
+			s, err := cc.SubscribeClusters(func(e events.Cluster) { *to = append(*to, e.Type) })
 			require.NoError(t, err)
 			s.Start()
 			synctest.Wait()
@@ -109,7 +110,7 @@ func TestChangesOfLabelsAreMergedWithNothingElse(t *testing.T) {
 		}
 		l.set("a", api, "dev")
 		synctest.Wait()
-		var slow, later []clustercache.ClusterEventType
+		var slow, later []events.ClusterType
 		s := subscribe(&slow)
 		s.Pause()
 		slow = nil
@@ -124,7 +125,7 @@ func TestChangesOfLabelsAreMergedWithNothingElse(t *testing.T) {
 		synctest.Wait()
 		s.Continue()
 		synctest.Wait()
-		require.Equal(t, []clustercache.ClusterEventType{clustercache.PhaseChanged, clustercache.Relabeled}, slow)
+		require.Equal(t, []events.ClusterType{events.PhaseChanged, events.Relabeled}, slow)
 
 		s.Pause()
 		slow = nil
@@ -137,11 +138,11 @@ func TestChangesOfLabelsAreMergedWithNothingElse(t *testing.T) {
 		}
 		s.Continue()
 		synctest.Wait()
-		require.Contains(t, slow, clustercache.Relabeled, "many connects do not supersede it")
+		require.Contains(t, slow, events.Relabeled, "many connects do not supersede it")
 
 		subscribe(&later)
-		require.Contains(t, later, clustercache.Connected)
-		require.NotContains(t, later, clustercache.Relabeled)
+		require.Contains(t, later, events.Connected)
+		require.NotContains(t, later, events.Relabeled)
 	})
 }
 
@@ -153,7 +154,7 @@ func TestSelectionByLabelsOfClusters(t *testing.T) {
 		a, b := fleettest.NewAPI(t, "uid-a"), fleettest.NewAPI(t, "uid-b")
 		a.Put("one", "1", nil)
 		b.Put("two", "1", nil)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+		objects := fleettest.FollowObjects(t, cc, events.Selection{
 			Kinds:           fleettest.ConfigMaps,
 			ClusterSelector: prod,
 			Watch:           true,
@@ -201,7 +202,7 @@ func TestSelectionByLabelsOfWatchesOfOthers(t *testing.T) {
 		l, cc := newLabelled(t)
 		api := fleettest.NewAPI(t, "uid-a")
 		api.Put("one", "1", nil)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+		objects := fleettest.FollowObjects(t, cc, events.Selection{
 			Kinds:           fleettest.ConfigMaps,
 			ClusterSelector: prod,
 		})
@@ -229,7 +230,7 @@ func TestHazardRelabeledWhileDisconnected(t *testing.T) {
 		l, cc := newLabelled(t)
 		api := fleettest.NewAPI(t, "uid-a")
 		api.Put("one", "1", nil)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+		objects := fleettest.FollowObjects(t, cc, events.Selection{
 			Kinds:           fleettest.ConfigMaps,
 			ClusterSelector: prod,
 			Watch:           true,
@@ -279,11 +280,11 @@ func TestHazardRelabeledDuringDelivery(t *testing.T) {
 			busy, proceed := make(chan struct{}), make(chan struct{})
 			var once sync.Once
 			delivered := map[string]int{}
-			s, err := cc.Subscribe(clustercache.ObjectSelection{
+			s, err := cc.Subscribe(events.Selection{
 				Kinds:           fleettest.ConfigMaps,
 				ClusterSelector: prod,
 				Watch:           watch,
-			}, func(e clustercache.ObjectEvent) {
+			}, func(e events.Object) {
 				once.Do(func() {
 					close(busy)
 					<-proceed
@@ -333,11 +334,11 @@ func TestRandomLabelsMatchAModel(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test that can be repeated
 			l, cc := newLabelled(t)
-			s, err := cc.Subscribe(clustercache.ObjectSelection{
+			s, err := cc.Subscribe(events.Selection{
 				Kinds:           fleettest.ConfigMaps,
 				ClusterSelector: prod,
 				Watch:           true,
-			}, func(clustercache.ObjectEvent) {})
+			}, func(events.Object) {})
 			require.NoError(t, err)
 			s.Start()
 

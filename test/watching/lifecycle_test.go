@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -83,7 +84,7 @@ func TestUseBeforeStartBeginsWithIt(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, cc.NeedLeaderElection())
 		w := fleettest.Watch(t, cc)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+		objects := fleettest.FollowObjects(t, cc, events.Selection{})
 		clusters := fleettest.Follow(t, cc)
 		require.ErrorIs(t, fleettest.Get(t, cc), clustercache.ErrNotConnected)
 		time.Sleep(time.Hour)
@@ -91,7 +92,7 @@ func TestUseBeforeStartBeginsWithIt(t *testing.T) {
 		fleettest.Run(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		objects.WaitAll("one")
-		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
+		clusters.Wait(fleettest.Key("a"), events.Connected)
 	})
 }
 
@@ -128,7 +129,7 @@ func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
 			second(cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.ConfigMap{})),
 			second(cc.Cluster(fleettest.Key("a")).Client()),
 			controller.ClusterSource(cc,
-				func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
+				func(context.Context, events.Cluster) []string { return nil }).Start(t.Context(), nil),
 		} {
 			require.ErrorIs(t, err, clustercache.ErrClosed)
 		}
@@ -150,7 +151,7 @@ func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing
 		q := priorityqueue.New[reconcile.Request]("test")
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}},
 			func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
 				require.Equal(t, fleettest.Key("a"), cluster)
 				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
@@ -180,26 +181,26 @@ func TestClusterSourceReplaysAndFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		q := workqueue.NewTypedRateLimitingQueue(
-			workqueue.DefaultTypedControllerRateLimiter[clustercache.ClusterEventType]())
+			workqueue.DefaultTypedControllerRateLimiter[events.ClusterType]())
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
-		mapping := func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEventType {
-			return []clustercache.ClusterEventType{e.Type}
+		mapping := func(_ context.Context, e events.Cluster) []events.ClusterType {
+			return []events.ClusterType{e.Type}
 		}
 		s := controller.ClusterSource(cc, mapping)
 		require.NoError(t, s.Start(ctx, q))
 		synctest.Wait()
-		next := func() clustercache.ClusterEventType {
+		next := func() events.ClusterType {
 			e, _ := q.Get()
 			q.Done(e)
 			return e
 		}
-		require.Equal(t, clustercache.Connected, next())
+		require.Equal(t, events.Connected, next())
 		api.Die()
 		time.Sleep(15 * time.Second)
-		require.Equal(t, clustercache.PhaseChanged, next(), "Degraded")
+		require.Equal(t, events.PhaseChanged, next(), "Degraded")
 		time.Sleep(30 * time.Second)
-		require.Equal(t, clustercache.Disconnected, next())
+		require.Equal(t, events.Disconnected, next())
 		cancel()
 	})
 }
@@ -213,7 +214,7 @@ func TestFeedThatWatchesCoversClustersThatComeLater(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		seen := make(chan string, 100)
 		seq, err := cc.ObjectEvents(ctx,
-			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+			events.Selection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		require.NoError(t, err)
 		done := make(chan struct{})
 		go func() {
@@ -241,10 +242,10 @@ func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var types []clustercache.ClusterEventType
+		var types []events.ClusterType
 		var last time.Time
 		for e := range cc.ClusterEvents(ctx) {
-			if e.Type == clustercache.PhaseChanged {
+			if e.Type == events.PhaseChanged {
 				continue
 			}
 			types = append(types, e.Type)
@@ -261,8 +262,8 @@ func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 				break
 			}
 		}
-		require.Equal(t, []clustercache.ClusterEventType{
-			clustercache.Connected, clustercache.Disconnected, clustercache.Connected,
+		require.Equal(t, []events.ClusterType{
+			events.Connected, events.Disconnected, events.Connected,
 		}, types)
 		require.Equal(t, 11, fleettest.Status(t, cc).Connects)
 		require.Equal(t, fleettest.Status(t, cc).Since, last, "what was undone before its turn is not told")

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -137,8 +137,8 @@ func testOddAPI(t *testing.T, a *oddAPI, d *fleettest.Directory, happy bool, hou
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}
 	require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
+	clusters.Wait(fleettest.Key("a"), events.Connected)
+	objects := fleettest.FollowObjects(t, cc, events.Selection{})
 	synctest.Wait()
 	before, core := fleettest.Status(t, cc), readOrigin(t, cc, &corev1.ConfigMap{}, "one")
 	theirs, own, lines := a.listsOf("/api/v1/configmaps"), a.lists(), len(log.Lines)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -42,7 +43,7 @@ func TestHazardObjectReadLiveAndGoneBeforeTheFirstList(t *testing.T) {
 			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				c.Store(fleettest.ColoredConfigMap("gone", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
-				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps})
+				feed := fleettest.FollowObjects(t, cc, events.Selection{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
 				r, synced, err := cc.Cluster(c.Key()).WatchAndRead(t.Context(), fleettest.ConfigMap)
 				require.NoError(t, err)
@@ -107,7 +108,7 @@ func TestHazardObjectThatAClientShowedGoesUnheard(t *testing.T) {
 			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				c.Store(fleettest.ColoredConfigMap("old", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
-				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps})
+				feed := fleettest.FollowObjects(t, cc, events.Selection{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
 				_, synced, err := cc.Cluster(c.Key()).WatchAndRead(t.Context(), fleettest.ConfigMap)
 				require.NoError(t, err)
@@ -139,10 +140,10 @@ func TestHazardObjectThatAClientWroteComesAndGoes(t *testing.T) {
 		w, err := cc.Cluster(c.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
-		free, events := make(chan struct{}), make(chan string, 100)
+		free, received := make(chan struct{}), make(chan string, 100)
 		_, err = w.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {
 			<-free
-			events <- string(e.Type) + " " + e.Object().GetName()
+			received <- string(e.Type) + " " + e.Object().GetName()
 		}))
 		require.NoError(t, err)
 		cached, _ := clientsOf(t, cc, c)
@@ -163,8 +164,8 @@ func TestHazardObjectThatAClientWroteComesAndGoes(t *testing.T) {
 			client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
 		time.Sleep(5 * time.Minute)
 		var told []string
-		for len(events) > 0 {
-			told = append(told, <-events)
+		for len(received) > 0 {
+			told = append(told, <-received)
 		}
 		require.ElementsMatch(t, []string{"Added kept", "Deleted new", "Added ends", "Deleted ends"},
 			slices.DeleteFunc(told, func(s string) bool { return s == "Updated ends" }))

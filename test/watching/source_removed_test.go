@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -34,7 +35,7 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
 		q := &fleettest.Queue[controller.Request]{}
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps, Watch: true},
 			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		time.Sleep(time.Second)
@@ -92,7 +93,7 @@ func TestHazardDeletesAreLostWithTheLastRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, d := fleettest.OneCluster(t)
 		q := &fleettest.Queue[controller.Request]{}
-		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+		s := controller.ObjectSource(cc, events.Selection{Kinds: fleettest.ConfigMaps},
 			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.ConfigMapList{},

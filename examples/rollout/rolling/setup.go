@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/controller"
+	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/examples/rollout/api"
 )
@@ -41,7 +42,7 @@ func Setup(mgr manager.Manager, o clustercache.Options, hub resolver.HubOptions)
 	// from an old state of the cache.
 	err = ctrl.NewControllerManagedBy(mgr).For(&api.Rollout{}).
 		Watches(&api.Module{}, handler.EnqueueRequestsFromMapFunc(r.ofModule)).
-		WatchesRawSource(controller.ObjectSource(cc, clustercache.ObjectSelection{},
+		WatchesRawSource(controller.ObjectSource(cc, events.Selection{},
 			controller.EnqueueLabelled(api.NamespaceLabel, api.NameLabel))).
 		WatchesRawSource(controller.ClusterSource(cc, r.ofCluster)).
 		Complete(r)
@@ -56,7 +57,7 @@ func (r *Reconciler) ofModule(ctx context.Context, module client.Object) []recon
 }
 
 // ofCluster returns the Rollouts that serve a cluster.
-func (r *Reconciler) ofCluster(ctx context.Context, event clustercache.ClusterEvent) []reconcile.Request {
+func (r *Reconciler) ofCluster(ctx context.Context, event events.Cluster) []reconcile.Request {
 	return r.rollouts(ctx, event.Cluster.Namespace, func(o *api.Rollout) bool {
 		return slices.ContainsFunc(o.Spec.Waves, func(w api.Wave) bool {
 			return slices.Contains(w.Clusters, event.Cluster.Name)

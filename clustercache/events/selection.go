@@ -1,34 +1,31 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package events
 
 import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-
-	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// ObjectSelection selects the objects whose events are delivered.
-type ObjectSelection struct {
+// Selection selects the objects whose events are delivered.
+type Selection struct {
 	// Kinds are the kinds, each as a typed object, an unstructured one or
-	// [Kind], and all narrowed by Options. Without Kinds and Selections, every
-	// watched kind is selected.
+	// clustercache.Kind, and all narrowed by Options. Without Kinds and
+	// Narrowed, every watched kind is selected.
 	Kinds []client.Object
-	// Selections are further kinds, each narrowed by its own options. A kind
-	// may occur more than once. An object that several watches cover is
-	// delivered by each of them.
-	Selections []Selection
+	// Narrowed are further kinds, each narrowed by its own options. A kind may
+	// occur more than once. An object that several watches cover is delivered
+	// by each of them.
+	Narrowed []NarrowedKind
 	// Clusters reports whether a cluster is selected. Nil selects all. It must
 	// be quick and always return the same result for a cluster.
 	Clusters func(cluster client.ObjectKey) bool
 	// ClusterSelector selects clusters by their labels
-	// ([resolver.Access.Labels]), in addition to Clusters. Clusters enter and
+	// (resolver.Access.Labels), in addition to Clusters. Clusters enter and
 	// leave the selection when their labels change; those whose labels are
 	// unknown are not selected. A cluster that leaves is not watched any more
 	// for this selection, and its objects, which still exist, are delivered
@@ -36,7 +33,7 @@ type ObjectSelection struct {
 	// change. Nil selects all.
 	ClusterSelector labels.Selector
 	// Watch makes the selection hold a watch of each of the Kinds and
-	// Selections in each selected cluster that is known, now and later, and
+	// Narrowed in each selected cluster that is known, now and later, and
 	// deliver events only from these watches. Without it the selection delivers
 	// the events of watches of others.
 	Watch bool
@@ -60,7 +57,7 @@ type ObjectSelection struct {
 	// with it.
 	Predicates []predicate.Predicate
 	// Representation is the representation of the objects passed to Predicates.
-	// Defaults to [AsGiven]: typed objects where Kinds or Selections name the
+	// Defaults to [AsGiven]: typed objects where Kinds or Narrowed name the
 	// kind by one. Predicates of controller-runtime that read only metadata
 	// cost no decoding.
 	Representation Representation
@@ -70,39 +67,11 @@ type ObjectSelection struct {
 	ResyncInterval time.Duration
 }
 
-// Selection is a kind with options that narrow it.
-type Selection struct {
-	// Kind is a typed object, an unstructured one or [Kind]. Required.
+// NarrowedKind is a kind with options that narrow it.
+type NarrowedKind struct {
+	// Kind is a typed object, an unstructured one or
+	// clustercache.Kind. Required.
 	Kind client.Object
-	// Options narrow the kind, as ObjectSelection.Options do.
+	// Options narrow the kind, as [Selection].Options do.
 	Options []client.ListOption
-}
-
-// ObjectEvent is one change of one object in one cluster.
-type ObjectEvent struct {
-	// Cluster is the cluster of the object.
-	Cluster client.ObjectKey
-	// GVK is the object's kind.
-	GVK schema.GroupVersionKind
-	// Event has the objects, which are shared and read-only. DeepCopyObject
-	// returns an unstructured copy that you may change, and Into decodes.
-	informerpool.Event
-
-	views *views
-}
-
-// As returns one of the event's objects, Old, New or LastDelivered, in a
-// representation, and nil for nil. [AsGiven] is that of the ObjectSelection.
-// Each object is decoded once: predicates and the handler share the result,
-// which is read-only. The error is that of an object that does not fit the
-// representation, of which the log has a line for each object and cause, or
-// [ErrUnsupported].
-func (e ObjectEvent) As(r Representation, o *informerpool.Object) (client.Object, error) {
-	if e.views == nil || r > Metadata { // not made by a ClusterCache, or no representation
-		return nil, ErrUnsupported
-	}
-	if o == nil {
-		return nil, nil
-	}
-	return e.views.as(r, o)
 }
