@@ -107,7 +107,7 @@ func (s *simulation) checkOthers(p *process, before []*process) {
 		if owner == nil && s.w.now-s.owned[n] > handedOverWithin {
 			s.w.fail("slot %d has no owner after %s joined or left", n, p.identity)
 		}
-		if owner == before[n] || owner == p || before[n] == p {
+		if from := before[n]; from == nil || from == owner || from == p || owner == p {
 			loads[owner] += weights[n]
 			continue
 		}
