@@ -146,9 +146,9 @@ func (d *definitions) shared(key definitionKey, after time.Time) (found *definit
 	return found, true
 }
 
-// learnDefinition has the server asked which definition the resource has, once
-// it is served. It does not wait. An answer from before the resource was last
-// missing says nothing about the objects of now.
+// learnDefinition has the server asked which definition the resource has, once a
+// list or a watch shows that it is served. It does not wait. An answer from
+// before the resource was last missing says nothing about the objects of now.
 func (r *reflector) learnDefinition() {
 	_, able := r.options.Source.(Discoverer)
 	if !able || !definable(r.informer.key.Resource.Group) {

@@ -61,6 +61,7 @@ func (l *listing) finish(rv string) error {
 		r.server.count(countRestores) // before anybody sees the state
 	}
 	ask, lacked := r.informer.commit(l, rv, r.server.epoch)
+	r.learnDefinition() // it may be deleted before a watch is accepted
 	if ask {
 		r.informer.pool.auditSeen(r.informer)
 	}

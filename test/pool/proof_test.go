@@ -151,6 +151,44 @@ func TestDeletedDefinitionDeletesItsObjectsOnProof(t *testing.T) {
 	})
 }
 
+// TestHazardDefinitionGoesBeforeAWatchIsAccepted: a gateway hides the resource,
+// then only its watches. The informer has listed what is there, and its
+// definition is deleted before a watch was accepted.
+func TestHazardDefinitionGoesBeforeAWatchIsAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hidden, unwatched atomic.Bool
+		p, server, do := apiPool(t, func(r *http.Request) *http.Response {
+			watch := r.URL.Query().Get("watch") != ""
+			if watch && r.URL.Query().Get("sendInitialEvents") != "" {
+				return canned(422, "application/json",
+					`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+			}
+			if strings.Contains(r.URL.Path, "/gizmos") && (hidden.Load() || watch && unwatched.Load()) {
+				return canned(404, "text/plain", "404 page not found")
+			}
+			return nil
+		})
+		do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", gizmoCRD)
+		do("POST", "/apis/example.com/v1/namespaces/default/gizmos",
+			`{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"a","namespace":"default"}}`)
+		l := pooltest.AcquireSynced(t, p, informerpool.Key{Resource: gizmos})
+		r := pooltest.Record(t, p, l)
+		hidden.Store(true)
+		server.Cut(func(*fakeapi.Request) bool { return true })
+		pooltest.After(time.Minute)
+		unwatched.Store(true)
+		hidden.Store(false)
+		pooltest.After(2 * time.Minute)
+		require.Len(t, r.State(), 1)
+
+		do("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gizmos.example.com", "")
+		unwatched.Store(false)
+		pooltest.After(3 * time.Minute)
+		require.Empty(t, r.State(), "%v", l.Status().LastError)
+		r.RequireSound(t)
+	})
+}
+
 // discovering is a model server whose lists fail with 404, and whose discovery
 // and definition are set by the test.
 type discovering struct {
