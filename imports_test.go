@@ -43,8 +43,8 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/clusterapi": { // a module of its own
-		"clustercache", "clustercache/events", "clustercache/controller", "clustercache/multicluster", "clustercache/resolver",
-		"clustercache/status", "informerpool",
+		"clustercache", "clustercache/controller", "clustercache/events", "clustercache/multicluster",
+		"clustercache/resolver", "clustercache/status", "informerpool",
 		"internal/clustername", "internal/listopts", "internal/misfit",
 	},
 	"clustercache/clusterapi/clusterapitest": {"clustercache/clusterapi", "clustercache/status"},
@@ -86,7 +86,8 @@ var allowed = map[string][]string{
 	},
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
-		"clustercache", "clustercache/events", "clustercache/controller", "clustercache/resolver", "clustercache/status", "informerpool",
+		"clustercache", "clustercache/controller", "clustercache/events", "clustercache/resolver",
+		"clustercache/status", "informerpool",
 		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit",
 	},
 	"clustercache/ownership": {"internal/clustername"},

@@ -167,7 +167,9 @@ func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
 // of a predicate is logged, counted by Failures, and loses only the event. The
 // error is that of an invalid kind or selector, an [*OptionError], or
 // [ErrClosed].
-func (cc *ClusterCache) Subscribe(selection events.Selection, handler func(events.Object)) (events.Subscription, error) {
+func (cc *ClusterCache) Subscribe(
+	selection events.Selection, handler func(events.Object),
+) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
 	}

@@ -30,7 +30,7 @@ import (
 type objectSubscription struct {
 	cc     *ClusterCache
 	spec   events.Selection
-	wanted []watchset.Selection                              // of Kinds and Narrowed; an id without a kind means every kind
+	wanted []watchset.Selection                              // of Kinds and Narrowed; without a kind: of every kind
 	given  map[schema.GroupVersionKind]events.Representation // the representation in which each kind was named
 	misfit atomic.Int64                                      // events whose object could not be converted
 	pool   *informerpool.Subscription

@@ -186,7 +186,10 @@ func TestReadyIsWhatTheClusterSays(t *testing.T) {
 	hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("team", "east", "one"))
 	require.NoError(t, hub.Create(t.Context(), resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta1", "Cluster",
 		"team", "east", map[string]any{"status": map[string]any{"infrastructureReady": true}})))
-	r, err := resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{Version: "v1beta1", Ready: resolver.InfrastructureProvisioned})
+	r, err := resolver.ClusterAPIClusters(hub, resolver.ClusterAPIOptions{
+		Version: "v1beta1",
+		Ready:   resolver.InfrastructureProvisioned,
+	})
 	require.NoError(t, err)
 	require.Equal(t, "one", resolvertest.Token(t, r, resolvertest.In("team", "east")))
 	_, err = resolver.ClusterAPIClusters(nil, resolver.ClusterAPIOptions{})
