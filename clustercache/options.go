@@ -49,8 +49,8 @@ type Options struct {
 	// sharding.Sharding. Then Discover makes only those clusters known that
 	// this replica owns or stands by for, sources of controllers deliver only
 	// those that it owns, and writes to others fail with [ErrNotOwner], without
-	// a request. The Sharding has to be started as well and, without Discover,
-	// told the clusters. Nil means that this replica owns all.
+	// a request. Start the Sharding as well and, without Discover, call its
+	// SetClusters. Nil means that this replica owns all.
 	Sharding ownership.Sharding
 	// LeaderOnly makes a manager start the cache only once it leads. Until then
 	// reads and writes fail with [ErrNotStarted], and ReadyzCheck succeeds. A
