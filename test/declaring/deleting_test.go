@@ -152,7 +152,7 @@ func TestHazardOwnerThatExistsIsGivenUp(t *testing.T) {
 					err := hub.Get(ctx, owner.ObjectKey, obj)
 					return err == nil && obj.DeletionTimestamp == nil, client.IgnoreNotFound(err)
 				}
-			}, 3 + 3*int(20*time.Minute/(32*time.Second)),
+			}, 3 + 3*(1+int(20*time.Minute/(32*time.Second))), // rounds that begin in 20 minutes
 		},
 		"a cache lacks it for a while": {
 			func(hub client.Reader, wrong *atomic.Bool) func(context.Context, clustercache.Owner) (bool, error) {
