@@ -242,7 +242,6 @@ func (c *cluster) Relabeled(changed bool) {
 func (c *cluster) Evicted() {
 	c.cc.clusters.twins.Drop(c.key)
 	c.cc.pool.Evict(c.key)
-	c.wants.Unlist()
 	c.emit(events.Removed)
 }
 

@@ -78,12 +78,7 @@ func (c *cluster) selectCached(
 		return selected{}, errLive
 	}
 
-	for {
-		found, err := c.lookUpAll(o, gvk, lo)
-		if !errors.Is(err, watchset.ErrAgain) {
-			return found, err
-		}
-	}
+	return c.lookUpAll(o, gvk, lo)
 }
 
 // ListPacked implements packedlist.Lister.
@@ -163,63 +158,66 @@ func (s selected) limited(limit int64) selected {
 
 // lookUpAll finds the objects of a list in the cache.
 func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
-	late := c.wants.Late(gvk, client.ObjectKey{Namespace: lo.Namespace})
-	ranked, err := c.coverList(o, gvk, lo)
-	for _, candidate := range ranked.Rank() {
-		if why := c.usable(o, candidate.Want); why != nil {
-			err = why
-			continue
-		}
-		asked := *lo
+	covering, why := c.coverList(o, gvk, lo)
+	for _, want := range covering {
+		found, answers, err := c.selectFrom(o, want, lo)
 		switch {
-		case ranked.Ahead(candidate):
-			asked.Limit = 0 // partial lists could not be compared
-		case lo.Limit > 0 && lo.Limit < math.MaxInt32:
-			asked.Limit++ // to know whether there are more
-		}
-
-		namespace := candidate.In(lo.Namespace)
-		objects, rv, failed := c.listFrom(candidate.Want, &asked)
-		why := known(o, candidate.Want, namespace, "")
-		if why == nil && failed == nil && ranked.Ahead(candidate) {
-			others := func(other *watchset.Want) ([]*informerpool.Object, error) {
-				shown, _, err := c.listFrom(other, &asked)
-				return shown, err
-			}
-			why = instead(o, ranked.ContradictsList(objects, candidate, others))
-		}
-
-		switch {
-		case errors.Is(why, watchset.ErrAgain), candidate.Parted():
-			return selected{}, watchset.ErrAgain
-		case why != nil:
-			err = why
-		case errors.Is(failed, informerpool.ErrReleased): // released at this moment
-		case failed != nil:
-			return selected{}, translateIndex(failed)
-		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, candidate.Want) != nil,
-			o.moved(candidate.Want), candidate.In(lo.Namespace) != namespace:
-			// Another history or scope began meanwhile.
-			return selected{}, watchset.ErrAgain
-		default:
-			found := selected{objects: objects, version: rv}.limited(lo.Limit)
-			c.wants.Shown(late, candidate.Want, found.objects...)
-			ranked.Listed(candidate.Want, found.objects...)
-			c.wants.Answered(candidate.Want, found.objects...)
+		case answers && err == nil:
+			c.wants.Answered(want, found.objects...)
 			return found, nil
+		case answers:
+			return selected{}, err
+		case err != nil:
+			why = err
 		}
 	}
 
-	return selected{}, err
+	return selected{}, why
+}
+
+// selectFrom finds the objects of a list in the cache of a want. If that does not
+// answer, the error is why.
+func (c *cluster) selectFrom(
+	o *readOptions, want *watchset.Want, lo *client.ListOptions,
+) (found selected, answers bool, err error) {
+	if why := c.usable(o, want); why != nil {
+		return selected{}, false, why
+	}
+	asked := *lo
+	if lo.Limit > 0 && lo.Limit < math.MaxInt32 {
+		asked.Limit++ // to know whether there are more
+	}
+	namespace := want.In(lo.Namespace)
+	objects, rv, failed := c.listFrom(want, &asked)
+	// It is asked after the list, so that nothing is refused in between.
+	if why := want.Lease().Unknown(namespace, ""); why != nil {
+		return selected{}, false, instead(o, distrusted(why))
+	}
+	switch {
+	case errors.Is(failed, informerpool.ErrReleased): // at this moment
+		return selected{}, false, nil
+	case failed != nil:
+		return selected{}, true, translateIndex(failed)
+	}
+	if why := want.ListOutdated(lo); why != nil {
+		c.cc.metrics.outdated.Inc()
+		return selected{}, false, instead(o, why)
+	}
+	if c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, want) != nil ||
+		o.moved(want) || want.In(lo.Namespace) != namespace { // another history or scope began meanwhile
+		return c.selectFrom(o, want, lo)
+	}
+
+	return selected{objects: objects, version: rv}.limited(lo.Limit), true, nil
 }
 
 // coverList returns the wants that have everything that a list selects and that
 // can select it. The error is the one to return if none of them answers.
 func (c *cluster) coverList(
 	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
-) (watchset.Candidates, error) {
+) ([]*watchset.Want, error) {
 	err := notWatched(o)
-	var covering watchset.Candidates
+	var covering []*watchset.Want
 	for _, want := range c.wants.Listing(gvk, lo) {
 		_, _, unsupported := c.query(want, lo, true)
 		if unsupported != nil { // by this informer; a narrower one may have selected it
@@ -229,7 +227,7 @@ func (c *cluster) coverList(
 			continue
 		}
 
-		covering = append(covering, watchset.Candidate{Want: want})
+		covering = append(covering, want)
 	}
 
 	return covering, err

@@ -84,6 +84,7 @@ type metrics struct {
 	listTook   prometheus.Histogram
 
 	indexFailed prometheus.Counter
+	outdated    prometheus.Counter
 	panics      *prometheus.CounterVec
 
 	version string
@@ -116,6 +117,10 @@ func newMetrics(cc *ClusterCache) *metrics {
 		}),
 		indexFailed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "fleetcache_index_failures_total", Help: "Objects for which a function of an index failed.",
+		}),
+		outdated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fleetcache_reads_outdated_total",
+			Help: "Times that a cache did not answer a read because another watch had shown a later state.",
 		}),
 		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetcache_callback_panics_total", Help: "Panics of functions that the operator gave, by function.",
@@ -196,7 +201,7 @@ func (m *metrics) NotConnected(reason string) { m.connFailed.WithLabelValues(rea
 // the Sharding.
 func (m *metrics) counted() []prometheus.Collector {
 	counted := []prometheus.Collector{
-		m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.panics,
+		m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.outdated, m.panics,
 	}
 	if m.cc.keeper != nil {
 		counted = append(counted, m.cc.keeper.Collectors()...)

@@ -30,14 +30,11 @@ import (
 // reader reads one cluster. It refers to the cluster by name: it can be used
 // before the cluster is known, and after the cluster was removed and returned.
 //
-//	Get, List ──► wants that cover it ──► by rank: usable? contradicted? ──► cache
-//	                    │ none                      │ no usable answer
+//	Get, List ──► wants that cover it, widest first: usable? outdated? ──► cache
+//	                    │ none                      │ no answer
 //	                    └─────────────┬─────────────┘
 //	                                  ▼
 //	            PreferCache, AutoWatch: API server; CacheOnly: error
-//
-// A read that something interferes with, such as another history or the release
-// of a want, starts again (watchset.ErrAgain).
 type reader struct {
 	cc   *ClusterCache
 	key  client.ObjectKey
@@ -70,7 +67,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
-			c.catchUp(ctx, &o, c.wants.Partial(c.wants.Covering(nil, gvk, key), gvk, key.Namespace, true))
+			c.catchUp(ctx, &o, append(c.wants.Covering(nil, gvk, key), c.wants.Partial(gvk, key.Namespace)...))
 		}
 		err = c.getCached(&o, gvk, key, obj)
 	}
@@ -278,30 +275,11 @@ func (c *cluster) WhyNot() error {
 // has refused none of its requests since. The error is errLive where the API
 // server has to be queried instead.
 func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
-	v := c.conn.View()
-	if err := c.conn.OtherCluster(); err != nil {
+	if err := c.admits(o, want); err != nil {
 		return err
 	}
-	if o.mode != CacheOnly && want.Polled() {
-		return errLive
-	}
-	if o.forApply {
-		if err := c.lacksManagedFields(want); err != nil {
-			return instead(o, err)
-		}
-	}
-	if !c.listed(want.Lease()) {
-		return instead(o, ErrNotSynced)
-	}
-	if mapped, shown := want.Scopes(); mapped != shown {
-		c.wants.RemapSoon()
-	}
-	// A read that accepts a greater age accepts an interruption of that length.
-	if err := want.Lease().Trust(max(c.cc.options.StaleAfter, o.maxAge)); err != nil {
+	if err := want.Lease().Trust(c.grace(o)); err != nil {
 		return instead(o, distrusted(err))
-	}
-	if err := want.Owes(); err != nil {
-		return instead(o, err)
 	}
 	if o.written != nil && o.written.Behind(want) {
 		return instead(o, errBehind)
@@ -328,7 +306,7 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 	if o.origin != nil {
 		*o.origin = Origin{
 			Cached:          true,
-			Connected:       v.Connected,
+			Connected:       c.conn.View().Connected,
 			Epoch:           historyOf(s),
 			ResourceVersion: s.ResourceVersion,
 			LastSeen:        s.LastSeen,
@@ -337,6 +315,33 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 
 	return nil
 }
+
+// admits is usable without what the read demands, and without the informer's
+// trust in its own state.
+func (c *cluster) admits(o *readOptions, want *watchset.Want) error {
+	if err := c.conn.OtherCluster(); err != nil {
+		return err
+	}
+	if o.mode != CacheOnly && want.Polled() {
+		return errLive
+	}
+	if o.forApply {
+		if err := c.lacksManagedFields(want); err != nil {
+			return instead(o, err)
+		}
+	}
+	if !c.listed(want.Lease()) {
+		return instead(o, ErrNotSynced)
+	}
+	if mapped, shown := want.Scopes(); mapped != shown {
+		c.wants.RemapSoon()
+	}
+	return nil
+}
+
+// grace returns how long an informer that follows no watch answers a read: one
+// that accepts a greater age accepts an interruption of that length.
+func (c *cluster) grace(o *readOptions) time.Duration { return max(c.cc.options.StaleAfter, o.maxAge) }
 
 // historyOf names the history that an informer shows. Inside the epoch of its
 // cluster a resource can have several: it may go back alone.
@@ -355,7 +360,7 @@ func (o *readOptions) moved(want *watchset.Want) bool {
 
 // listed reports whether an informer has listed in the history that is served.
 func (c *cluster) listed(lease *informerpool.Lease) bool {
-	return lease.HasSynced() && lease.Epoch() == c.conn.View().Epoch
+	return lease.ListedIn(c.conn.View().Epoch)
 }
 
 // distrusted returns why an informer that has synced does not answer.
@@ -373,15 +378,11 @@ func (c *cluster) getCached(
 	if o.mode == LiveOnly {
 		return errLive
 	}
-	for {
-		object, err := c.lookUp(o, gvk, key)
-		switch {
-		case err == nil:
-			return c.decode(object, obj, o.share)
-		case !errors.Is(err, watchset.ErrAgain):
-			return err
-		}
+	object, err := c.lookUp(o, gvk, key)
+	if err != nil {
+		return err
 	}
+	return c.decode(object, obj, o.share)
 }
 
 // decode decodes an object for a caller that owns it, or that does not change
@@ -397,95 +398,77 @@ func (c *cluster) decode(o *informerpool.Object, dst runtime.Object, share bool)
 func (c *cluster) lookUp(
 	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey,
 ) (*informerpool.Object, error) {
-	var space [4]watchset.Candidate
-	late := c.wants.Late(gvk, key)
-	covering := c.wants.Covering(space[:0], gvk, key)
-	ranked := c.wants.Partial(covering, gvk, key.Namespace, len(covering) == 0).Rank()
-	object, by, err := c.lookUpIn(o, ranked, key)
-	if err != nil && by == nil && len(ranked) == len(covering) && len(ranked) > 0 {
-		if ranked = c.wants.Partial(ranked, gvk, key.Namespace, true); len(ranked) > len(covering) {
-			object, by, err = c.lookUpIn(o, ranked.Rank(), key)
-		}
+	var space [4]*watchset.Want
+	object, by, err := c.lookUpIn(o, c.wants.Covering(space[:0], gvk, key), key, notWatched(o))
+	if by == nil {
+		object, by, err = c.lookUpIn(o, c.wants.Partial(gvk, key.Namespace), key, err)
 	}
 	if err == nil {
-		c.wants.Shown(late, by, object)
-		ranked.Got(by, object)
 		c.wants.Answered(by, object)
 	}
 	return object, err
 }
 
-// lookUpIn finds one object in the caches of wants. by is the one that has
-// answered, or nil if none has.
+// lookUpIn finds one object in the caches of wants. by is the first that
+// answers, or nil if none does; then the error is why.
 func (c *cluster) lookUpIn(
-	o *readOptions, ranked watchset.Candidates, key client.ObjectKey,
+	o *readOptions, wants []*watchset.Want, key client.ObjectKey, why error,
 ) (object *informerpool.Object, by *watchset.Want, err error) {
-	err = notWatched(o)
-	for _, candidate := range ranked {
-		if why := c.usable(o, candidate.Want); why != nil {
-			err = why
-			continue
-		}
-		if key.Namespace == "" && candidate.Namespaced() {
-			return nil, candidate.Want, errNoNamespace // as the API server's client says
-		}
-		namespace := candidate.In(key.Namespace)
-		object, found := candidate.Lease().Get(namespace, key.Name)
-		if o.moved(candidate.Want) || candidate.Parted() {
-			return nil, candidate.Want, watchset.ErrAgain
-		}
-		why := known(o, candidate.Want, namespace, key.Name)
-		if why == nil {
-			why = instead(o, c.wants.Lacks(candidate.Want))
-		}
-		if why == nil && len(ranked) > 1 {
-			why = instead(o, ranked.Contradicts(object, candidate, key))
-		}
-
+	for _, want := range wants {
+		object, answers, err := c.getFrom(o, want, key)
 		switch {
-		case errors.Is(why, watchset.ErrAgain):
-			return nil, candidate.Want, why
-		case why != nil:
-			err = why
-		case found == nil:
-			return object, candidate.Want, nil
-		case candidate.In(key.Namespace) != namespace: // it returned with another scope meanwhile
-			return nil, candidate.Want, watchset.ErrAgain
-		case errors.Is(found, informerpool.ErrReleased): // released at this moment
-		case isNotFound(found) && !candidate.Decides(key.Name):
-			// The object may exist without being selected.
-		default:
-			return nil, candidate.Want, translate(found)
+		case answers:
+			return object, want, err
+		case err != nil:
+			why = err
 		}
 	}
-
-	return nil, nil, err
+	return nil, nil, why
 }
 
-func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }
+// getFrom finds one object in the cache of a want. If that does not answer, the
+// error is why, unless it does not know whether the object exists.
+func (c *cluster) getFrom(
+	o *readOptions, want *watchset.Want, key client.ObjectKey,
+) (object *informerpool.Object, answers bool, err error) {
+	check := c.usable
+	if o.plain() {
+		check = c.admits // Find checks the rest
+	}
+	if why := check(o, want); why != nil {
+		return nil, false, why
+	}
+	if key.Namespace == "" && want.Namespaced() {
+		return nil, true, errNoNamespace // as the API server's client says
+	}
+	namespace := want.In(key.Namespace)
+	object, err = want.Lease().Find(namespace, key.Name, c.grace(o))
+	if o.moved(want) || want.In(key.Namespace) != namespace { // another history or scope began meanwhile
+		return c.getFrom(o, want, key)
+	}
+	if err != nil {
+		return nil, false, instead(o, distrusted(err))
+	}
+	if why := want.Outdated(namespace, key.Name, object); why != nil {
+		c.cc.metrics.outdated.Inc()
+		return nil, false, instead(o, why)
+	}
+	switch {
+	case object != nil:
+		return object, true, nil
+	case !want.Decides(key.Name):
+		return nil, false, nil // the object may exist without being selected
+	}
+
+	return nil, true, apierrors.NewNotFound(want.Lease().Key().Resource.GroupResource(), key.Name)
+}
 
 // instead returns errLive instead of the reason why the cache does not answer,
 // where the API server is to be queried.
 func instead(o *readOptions, err error) error {
-	if err == nil || o.mode == CacheOnly || errors.Is(err, watchset.ErrAgain) {
+	if err == nil || o.mode == CacheOnly {
 		return err
 	}
-	return errLive
-}
-
-// known returns why the cache cannot answer for an object, or for a list if the
-// name is empty: the informer refused what the server sent for it. It is called
-// after the read, so that nothing can be refused unnoticed in between. The
-// error is errLive where the API server is to be queried instead.
-func known(o *readOptions, want *watchset.Want, namespace, name string) error {
-	err := want.Lease().Unknown(namespace, name)
-	switch {
-	case err == nil:
-		return nil
-	case o.mode == CacheOnly:
-		return distrusted(err)
-	}
-
 	return errLive
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -194,11 +195,16 @@ func (toShow) ApplyToList(*client.ListOptions) {}
 
 func (w toShow) applyToRead(o *readOptions) { o.written = w.Pending }
 
+// plain reports whether a read demands nothing of what answers it.
+func (o *readOptions) plain() bool {
+	return o.written == nil && o.maxAge == 0 && o.atLeast == "" && o.origin == nil
+}
+
 var errBehind = fmt.Errorf("%w: the cache does not show an earlier write yet", ErrStale)
 
 // catchUp waits, for as long as Options.ReadYourWrites allows, until the
 // informer that is to answer a read shows what was written before.
-func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering watchset.Candidates) {
+func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering []*watchset.Want) {
 	if o.written.Unknown() || o.mode == LiveOnly {
 		return
 	}
@@ -206,13 +212,14 @@ func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering watchset
 	if left <= 0 {
 		return
 	}
-	for _, candidate := range covering.Rank() {
-		if c.usable(&readOptions{mode: CacheOnly, maxAge: o.maxAge}, candidate.Want) != nil {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(ctx, left)
-		_ = candidate.Lease().WaitFor(ctx, func() bool { return !o.written.Behind(candidate.Want) })
-		cancel()
+	covering = slices.DeleteFunc(covering, func(want *watchset.Want) bool {
+		return c.usable(&readOptions{mode: CacheOnly, maxAge: o.maxAge}, want) != nil
+	})
+	shows := func(want *watchset.Want) bool { return !o.written.Behind(want) }
+	if len(covering) == 0 || slices.ContainsFunc(covering, shows) {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	_ = covering[0].Lease().WaitFor(ctx, func() bool { return shows(covering[0]) })
 }

@@ -6,6 +6,7 @@ package informerpool
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -105,6 +106,8 @@ func (i *informer) removeNamed(id wire.Identity) {
 	}
 	i.mu.store.Remove(old)
 	i.chargeLocked()
+	version, _ := strconv.ParseUint(id.ResourceVersion, 10, 64)
+	i.leadLocked(delta.Vanished(old), version)
 	i.emitLocked(delta.Vanished(old))
 }
 
@@ -113,20 +116,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 func (i *informer) touchLocked(o *Object) {
 	i.mu.rv = ordering.Moved(i.mu.rv, o.GetResourceVersion())
 	i.mu.touched.Note(o)
-	i.reachedPart(o)
-}
-
-// reachedPart records that the informer of a part has a state of an object.
-func (i *informer) reachedPart(o *Object) {
-	if !i.part {
-		return
-	}
-	version, ordered := o.Version()
-	for before := i.siblings.parts.Load(); ordered && version > before; before = i.siblings.parts.Load() {
-		if i.siblings.parts.CompareAndSwap(before, version) {
-			return
-		}
-	}
+	i.siblings.reachLocked(i)
 }
 
 // beginList prepares for the objects of a list. It returns the number of the
@@ -182,6 +172,7 @@ func (i *informer) discard() {
 // whether a seen object requires an audit, and whether the list has a state
 // that the store lacked although it had come further.
 func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool) {
+	l.lead(rv, epoch)
 	values := i.lockWith(i.mu.staged.All())
 	defer i.mu.Unlock()
 
@@ -247,7 +238,7 @@ func (i *informer) commitTrimmed(l *listing, rv string) {
 	i.mergeLocked(values)
 	i.mu.refused.AddAll(l.cramped)
 	i.mu.partial = rv
-	i.siblings.raiseLocked(i)
+	i.siblings.reachLocked(i)
 	i.chargeLocked()
 }
 
@@ -263,7 +254,7 @@ func (i *informer) commitPart() {
 		}
 	}
 	i.mergeLocked(values)
-	i.siblings.raiseLocked(i)
+	i.siblings.reachLocked(i)
 	i.chargeLocked()
 }
 
@@ -289,7 +280,6 @@ func (i *informer) mergeLocked(values indexed) {
 	for o := range i.mu.staged.All() {
 		old := i.mu.store.Of(o)
 		i.mu.store.Put(old, o, values.of(o))
-		i.reachedPart(o)
 		i.mu.refused.Forget(store.ViewOf(o))
 		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}
@@ -334,6 +324,7 @@ func (i *informer) emitLocked(c delta.Change) {
 	if !i.mu.synced {
 		return
 	}
+	i.leadLocked(c, 0)
 	c.Sight = i.mu.store.Sight.Next()
 	for _, ln := range i.mu.listeners {
 		ln.offer(c)

@@ -28,46 +28,20 @@ type floor struct {
 // follow their server matters only once lists lag.
 func (r *reflector) shown() (f floor) {
 	i := r.informer
-	f.shown = i.cluster.histories.Shown(i.key.Resource.GroupResource(), string(r.server.epoch))
-	most := i.siblings.peak()
-	if most.by != nil && most.by != i && most.epoch == r.server.epoch && r.failures.lagging.IsZero() &&
-		most.by.follows(most.era) {
-		f.shown = ordering.Further(f.shown, most.version)
+	f.shown = i.siblings.beginList(i, r.server.epoch)
+	if r.failures.lagging.IsZero() {
 		return f
 	}
-
-	var found peak
-	for _, other := range append(i.pool.siblings(i), i) {
+	for _, other := range i.pool.siblings(i) {
 		other.mu.RLock()
-		shows, followed := other.peakLocked(), other.mu.state == StateSynced && other.mu.detached.IsZero()
+		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch &&
+			other.mu.state == StateSynced && other.mu.detached.IsZero() {
+			f.followed = ordering.Further(f.followed, other.shownAtLocked())
+		}
 		other.mu.RUnlock()
-		if shows.by == nil || shows.epoch != r.server.epoch {
-			continue
-		}
-		if shows.over(found) {
-			found = shows
-		}
-		if other == i {
-			continue
-		}
-		f.shown = ordering.Further(f.shown, shows.version)
-		if followed {
-			f.followed = ordering.Further(f.followed, shows.version)
-		}
 	}
-	i.siblings.replace(most, found)
 
 	return f
-}
-
-// leaveShown records, for later lists, what an informer has shown that ends.
-func (i *informer) leaveShown() {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	if i.mu.synced && i.mu.doubt == nil {
-		resource := i.key.Resource.GroupResource()
-		i.cluster.histories.Show(resource, string(i.mu.epoch), i.mu.history, i.shownAtLocked())
-	}
 }
 
 // lags returns an error if a list at a version is older than what was shown
@@ -83,7 +57,7 @@ func (l *listing) lags(rv string) error {
 		r.failures.lagging = time.Now()
 	}
 	if time.Since(r.failures.lagging) >= maxLagging && !ordering.Behind(rv, l.floor.followed) {
-		r.informer.cluster.histories.Forget(r.informer.key.Resource.GroupResource())
+		r.informer.siblings.forgetEnded()
 		return nil
 	}
 	return fmt.Errorf("%s: %w: list is at %s, and %s was shown before", r.informer.key, errLags, rv, l.floor.shown)

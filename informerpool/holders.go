@@ -56,7 +56,7 @@ func (p *Pool) runLocked(r *reflector) {
 		p.rights.Join(&i.right)
 	}
 	i.cluster.informers[i] = struct{}{}
-	i.siblings.addLocked(i)
+	i.siblings.add(i)
 	p.running.Go(func() { i.run(r) })
 }
 
@@ -130,11 +130,10 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 // unlinkLocked takes an informer out of the pool, so that it is not found any
 // more.
 func (p *Pool) unlinkLocked(i *informer) {
-	i.leaveShown()
 	delete(p.mu.informers, i.key)
 	p.mu.audits.due.Remove(&i.audits.next)
 	p.rights.Leave(&i.right)
 	delete(i.cluster.informers, i)
-	i.siblings.removeLocked(i)
+	i.siblings.remove(i)
 	p.foldLocked(i.key.Cluster, i.cluster)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
 )
@@ -65,9 +66,12 @@ type informer struct {
 	signs     signs
 	published published
 
-	siblings *siblings // it, and the other informers of its resource
-	name     string    // of its objects, if all have the same
-	part     bool      // it selects by labels, or by other fields than one name
+	siblings *siblings         // it, and the other informers of its resource
+	lead     lead              // protected by the lock of siblings
+	name     string            // of its objects, if all have the same
+	label    label             // of its objects, if all have the same and other names
+	selects  selector.Selector // what it selects, as far as that can be evaluated here
+	part     bool              // it selects by labels, or by other fields than one name
 
 	// mu is taken after the pool's lock, and before that of a subscription. No
 	// I/O happens and no user's function is called while it is held.
@@ -119,6 +123,9 @@ func newInformer(p *Pool, key Key) *informer {
 	i.siblings = i.cluster.siblingsLocked(key.Resource.GroupResource())
 	name, alone := theName(key)
 	i.name, i.part = name, !alone && key.LabelSelector+key.FieldSelector != ""
+	if i.selects = selects(key); name == "" {
+		i.label = requiredLabel(key)
+	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store = store.New()
 	i.right.Value = i

@@ -246,6 +246,30 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	return o, nil
 }
 
+// Find is Get, [Lease.Trust] and [Lease.Unknown] in one step, for those who take
+// the cache for the server's state. Without an error, a nil object means that the
+// lease selects none of this name.
+func (l *Lease) Find(namespace, name string, grace time.Duration) (*Object, error) {
+	at := l.rlock()
+	i := at.informer
+	defer i.mu.RUnlock()
+	if err := l.readableLocked(); err != nil {
+		return nil, err
+	}
+	if err := i.distrustLocked(grace); err != nil {
+		return nil, fmt.Errorf("%s: %w", at.key, err)
+	}
+	if i.mu.refused.Has(types.NamespacedName{Namespace: namespace, Name: name}) {
+		return nil, refusedError(at.key, i.mu.refused.Last())
+	}
+	i.mu.store.Sight.Look()
+	o := i.mu.store.Get(namespace, name)
+	if !at.selector.Empty() && !at.selector.Match(o) {
+		return nil, nil
+	}
+	return o, nil
+}
+
 // GetInto decodes a cached object into dst: an *unstructured.Unstructured, a
 // *metav1.PartialObjectMetadata or a typed object. The caller owns the result.
 // The errors are those of Get, and of decoding.

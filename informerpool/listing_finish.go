@@ -136,10 +136,11 @@ func (l *listing) trim(rv string) error {
 // No object is removed because a part of a list lacks it. A page that broke
 // before it named its kind leaves nothing.
 func (l *listing) abort(err error) {
+	r := l.reflector
+	r.informer.siblings.endList(r.informer)
 	if l.over {
 		return
 	}
-	r := l.reflector
 	r.listing = nil
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
@@ -158,8 +159,7 @@ func (l *listing) number() int {
 	r.informer.mu.RLock()
 	another, own := r.informer.mu.epoch == r.server.epoch && (r.at.replace || l.broken != nil), r.informer.mu.history
 	r.informer.mu.RUnlock()
-	resource := r.informer.key.Resource.GroupResource()
-	return r.informer.cluster.histories.At(resource, string(r.server.epoch), another, own)
+	return r.informer.siblings.number(r.server.epoch, another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another
@@ -172,7 +172,7 @@ func (l *listing) disproved(rv string) error {
 	if r.counts() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
 		return nil
 	}
-	for _, i := range r.informer.pool.overlapping(r.informer) {
+	for _, i := range r.informer.siblings.overlapping(r.informer) {
 		if proof := l.disprovedBy(i, rv); proof != nil {
 			return proof
 		}
@@ -183,8 +183,12 @@ func (l *listing) disproved(rv string) error {
 // counts reports whether each informer counts its own versions, since the server
 // has none.
 func (r *reflector) counts() bool {
-	source, ok := r.options.Source.(interface{ counting(key Key) bool })
-	return ok && source.counting(r.informer.key)
+	return r.informer.countsVersions()
+}
+
+func (i *informer) countsVersions() bool {
+	source, ok := i.pool.options.Source.(interface{ counting(key Key) bool })
+	return ok && source.counting(i.key)
 }
 
 // disprovedBy is disproved for one of the other informers.

@@ -50,8 +50,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 // objects that have changed. Where lists have no version, each costs a second
 // one, and a resume rests on the versions of objects.
 func (r *reflector) recounts() bool {
-	resource := r.informer.key.Resource.GroupResource()
-	return !r.server.undated && r.informer.cluster.histories.WentBack(resource, string(r.server.epoch))
+	return !r.server.undated && r.informer.siblings.wentBack(r.server.epoch)
 }
 
 // resume returns the stream that continues the last one, if the history

@@ -87,32 +87,22 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	}
 }
 
-// SeenObjects is Seen for objects that another lease on the same resource has
-// returned. While the lease has no handler they are ignored: a later handler
-// does not receive the deletes of earlier objects.
-func (l *Lease) SeenObjects(objects ...*Object) {
-	key := l.Key()
-	if !selector.Local(key.FieldSelector) {
-		return
+// noteShown is Seen for objects that another informer of the resource has shown.
+// While the informer has no handler they are ignored: a later handler does not
+// receive the deletes of earlier objects.
+func (i *informer) noteShown(objects []*Object) (ask bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.mu.listeners) == 0 || i.ctx.Err() != nil {
+		return false
 	}
-	selected := newSelector(Key{}, key)
-	i := l.lock().informer
-	ask := false
-	if l.gone() == nil && len(i.mu.listeners) > 0 {
-		for _, o := range objects {
-			s := i.mu.seen.objects[store.ViewOf(o)]
-			again := s != nil && s.Object == o && !i.mu.synced // reads may repeat as fast as they like
-			if !again && selected.Match(o) {
-				ask = i.noteSeenLocked(o) || ask
-			}
+	for _, o := range objects {
+		s := i.mu.seen.objects[store.ViewOf(o)]
+		if again := s != nil && s.Object == o && !i.mu.synced; !again { // reads may repeat as fast as they like
+			ask = i.noteSeenLocked(o) || ask
 		}
 	}
-
-	i.mu.Unlock()
-
-	if ask {
-		l.pool.auditSeen(i)
-	}
+	return ask
 }
 
 func (i *informer) noteSeenLocked(o *Object) (ask bool) {

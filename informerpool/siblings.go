@@ -11,32 +11,58 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 )
 
 // siblings are the informers of one resource of a cluster. There may be
 // thousands, each of one object or label, so a list visits only those that may
 // have its objects, and looks up what all of them have shown.
 type siblings struct {
-	// by has those in the pool by namespace, and by the one name of their
-	// objects; the pool's lock protects it.
-	by map[string]map[string]map[*informer]struct{}
+	apart atomic.Bool // there are several, or changes that the last one has not reached
 
-	parts atomic.Uint64 // see Lease.PartsReached
-
-	mu   sync.Mutex // protects the field below; no other lock is taken under it
-	most peak
+	mu      sync.Mutex // protects the fields below; no other lock is taken under it
+	members map[*informer]struct{}
+	by      map[string]map[string]map[*informer]struct{} // by namespace, and the one name of their objects
+	labeled map[label]map[*informer]struct{}             // those that select by one label; they are not in by
+	keys    map[string]int                               // how many of them have a label
+	shows   map[Epoch]int                                // how many show something of it
+	era     era                                          // the newest history that a list has shown
+	changes ahead.Changes                                // of it
+	ended   uint64                                       // the latest version of it that ended informers have shown
 }
 
-// peak is the highest version that an informer has shown, and who.
-type peak struct {
-	era
-	version string
-	by      *informer
+// label is one that all objects of an informer have.
+type label struct{ key, value string }
+
+func newSiblings() *siblings {
+	return &siblings{
+		members: map[*informer]struct{}{},
+		by:      map[string]map[string]map[*informer]struct{}{},
+		labeled: map[label]map[*informer]struct{}{},
+		keys:    map[string]int{},
+		shows:   map[Epoch]int{},
+	}
 }
 
-func (s *siblings) addLocked(i *informer) {
+func (s *siblings) add(i *informer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members[i] = struct{}{}
+	s.shows[i.lead.shows.epoch]++
+	if len(s.members) > 1 {
+		s.apart.Store(true)
+	}
+	if i.label != (label{}) {
+		if s.labeled[i.label] == nil {
+			s.labeled[i.label] = map[*informer]struct{}{}
+		}
+		s.labeled[i.label][i] = struct{}{}
+		s.keys[i.label.key]++
+		return
+	}
 	names := s.by[i.key.Namespace]
 	if names == nil {
 		names = map[string]map[*informer]struct{}{}
@@ -48,7 +74,26 @@ func (s *siblings) addLocked(i *informer) {
 	names[i.name][i] = struct{}{}
 }
 
-func (s *siblings) removeLocked(i *informer) {
+func (s *siblings) remove(i *informer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.members[i]; !is {
+		return
+	}
+	delete(s.members, i)
+	s.shows[i.lead.shows.epoch]--
+	if i.lead.shows == s.era {
+		s.ended = max(s.ended, i.lead.most)
+	}
+	if i.label != (label{}) {
+		if delete(s.labeled[i.label], i); len(s.labeled[i.label]) == 0 {
+			delete(s.labeled, i.label)
+		}
+		if s.keys[i.label.key]--; s.keys[i.label.key] == 0 {
+			delete(s.keys, i.label.key)
+		}
+		return
+	}
 	names := s.by[i.key.Namespace]
 	if delete(names[i.name], i); len(names[i.name]) == 0 {
 		delete(names, i.name)
@@ -59,26 +104,60 @@ func (s *siblings) removeLocked(i *informer) {
 }
 
 // siblings returns the other informers of an informer's resource.
-func (p *Pool) siblings(of *informer) []*informer { return p.siblingsIn(of, "", "") }
-
-// overlapping returns those of them that may have objects of the informer.
-func (p *Pool) overlapping(of *informer) []*informer {
-	return p.siblingsIn(of, of.key.Namespace, of.name)
+func (p *Pool) siblings(of *informer) []*informer {
+	s := of.siblings
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Collect(maps.Keys(s.members)), func(i *informer) bool { return i == of })
 }
 
-func (p *Pool) siblingsIn(of *informer, namespace, name string) (others []*informer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for names := range meeting(of.siblings.by, namespace) {
-		for informers := range meeting(names, name) {
-			for i := range informers {
-				if i != of {
-					others = append(others, i)
-				}
+// overlapping returns those of them that may have objects of the informer.
+func (s *siblings) overlapping(of *informer) (others []*informer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for names := range meeting(s.by, of.key.Namespace) {
+		for informers := range meeting(names, of.name) {
+			others = slices.AppendSeq(others, maps.Keys(informers))
+		}
+	}
+	for _, informers := range s.labeled {
+		for i := range informers {
+			if of.key.Namespace == "" || i.key.Namespace == "" || i.key.Namespace == of.key.Namespace {
+				others = append(others, i)
 			}
 		}
 	}
-	return slices.Clip(others)
+	return slices.DeleteFunc(others, func(i *informer) bool { return i == of })
+}
+
+// selecting yields the informers that may select an object, as far as its
+// namespace, name and labels decide: none for nil. The lock is held.
+func (s *siblings) selecting(o *Object) iter.Seq[*informer] {
+	return func(yield func(*informer) bool) {
+		if o == nil {
+			return
+		}
+		pass := func(informers map[*informer]struct{}) bool {
+			for i := range informers {
+				if meets(i.selects, o) && !yield(i) {
+					return false
+				}
+			}
+			return true
+		}
+		for names := range meeting(s.by, o.GetNamespace()) {
+			for _, name := range [...]string{"", o.GetName()} {
+				if !pass(names[name]) {
+					return
+				}
+			}
+		}
+		for key := range s.keys {
+			if value, has := o.Label(key); has && !pass(s.labeled[label{key, value}]) {
+				return
+			}
+		}
+	}
 }
 
 // meeting yields what concerns a key, or everything if it is empty: the empty
@@ -107,51 +186,40 @@ func theName(k Key) (name string, alone bool) {
 	return name, exact && len(selector.Requirements()) == 1 && k.LabelSelector == ""
 }
 
-// peakLocked returns what the informer shows; it has no informer if that is
-// nothing, or not to be believed. The informer's lock is held.
-func (i *informer) peakLocked() (p peak) {
-	if i.mu.synced && i.mu.doubt == nil {
-		p = peak{era{i.mu.epoch, i.mu.history}, i.shownAtLocked(), i}
+// requiredLabel returns a label that all objects of a key have, if there is one.
+func requiredLabel(k Key) label {
+	if k.LabelSelector == "" {
+		return label{}
 	}
-	return p
+	terms, _ := selector.ByLabels(k.LabelSelector).Requirements()
+	for _, term := range terms {
+		switch values := term.ValuesUnsorted(); term.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if len(values) == 1 {
+				return label{term.Key(), values[0]}
+			}
+		}
+	}
+	return label{}
 }
 
-// over reports whether p is of a later history than other, or of a later
-// version in the same one.
-func (p peak) over(other peak) bool {
-	switch {
-	case p.by == nil || !ordering.Ordered(p.version):
-		return false
-	case other.by == nil || p.epoch != other.epoch:
-		return true
+// meets reports whether a selector may select an object: none selects nil. The
+// API server ignores a namespace where objects are in none.
+func meets(s selector.Selector, o *Object) bool {
+	if o != nil && o.GetNamespace() == "" {
+		s.Namespace = ""
 	}
-	return p.number > other.number || p.number == other.number && ordering.Behind(other.version, p.version)
+	return s.Match(o)
 }
 
-// raiseLocked records what an informer shows, whose lock is held.
-func (s *siblings) raiseLocked(i *informer) {
-	now := i.peakLocked()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.over(s.most) {
-		s.most = now
+// selects returns the part of a key's selector that can be evaluated here.
+func selects(k Key) selector.Selector {
+	s := selector.Selector{Namespace: k.Namespace}
+	if k.LabelSelector != "" {
+		s.Labels = selector.ByLabels(k.LabelSelector)
 	}
-}
-
-// replace records what a visit of all informers has found, unless another one
-// has shown more meanwhile.
-func (s *siblings) replace(before, found peak) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.most == before {
-		s.most = found
+	if k.FieldSelector != "" && selector.Local(k.FieldSelector) {
+		s.Fields = selector.ByFields(k.FieldSelector)
 	}
-}
-
-// peak returns the highest version that any of them was found to show. It is
-// current while the informer still shows that history.
-func (s *siblings) peak() peak {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.most
+	return s
 }

@@ -57,7 +57,7 @@ func TestOverlappingInformersAreThoseThatAVisitFinds(t *testing.T) {
 			FieldSelector: fmt.Sprint("metadata.name=one-", n),
 		})
 		require.NoError(t, err)
-		require.Empty(t, pool.overlapping(l.informer()))
+		require.Empty(t, l.informer().siblings.overlapping(l.informer()))
 	}
 }
 
@@ -77,7 +77,7 @@ func requireOverlapping(t *testing.T, pool *Pool, i *informer, held []*Lease) {
 		}
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(all)), pool.siblings(i))
-	require.ElementsMatch(t, slices.Collect(maps.Keys(overlap)), pool.overlapping(i))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(overlap)), i.siblings.overlapping(i))
 }
 
 // named returns the name in a field selector of the test.
@@ -88,4 +88,21 @@ func named(k Key) string {
 		}
 	}
 	return ""
+}
+
+// TestInformersOfOneResourceFindOneHistory: within an epoch, a resource can go
+// back alone, and each of its informers finds that for itself.
+func TestInformersOfOneResourceFindOneHistory(t *testing.T) {
+	pods, nodes := newSiblings(), newSiblings()
+	require.Equal(t, 0, pods.number("a", false, 0))
+	require.Equal(t, 1, pods.number("a", true, 0), "the first one finds it")
+	require.Equal(t, 1, pods.number("a", true, 0), "the second one finds the same")
+	require.Equal(t, 2, pods.number("a", true, 1))
+	require.Equal(t, 2, pods.number("a", false, 0), "a new informer lists the current one")
+
+	require.Equal(t, 0, nodes.number("a", false, 0), "resources go back one by one")
+	require.True(t, pods.wentBack("a"))
+	require.False(t, nodes.wentBack("a"))
+	require.Equal(t, 0, pods.number("b", true, 2), "an epoch begins anew")
+	require.False(t, pods.wentBack("b"))
 }

@@ -162,7 +162,7 @@ type readOutlook struct {
 // changedLocked records what the informer shows, wakes those that wait for a
 // change of it, and records a notice of it if there is one.
 func (i *informer) changedLocked() {
-	i.siblings.raiseLocked(i)
+	i.siblings.reachLocked(i)
 	i.mu.waiters.wake()
 	if i.pool.options.OnChanged == nil || i.mu.state == StateDying || i.mu.state == StateGone {
 		return

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
-	"github.com/fleetcache/fleetcache/informerpool/internal/histories"
 	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
 	"github.com/fleetcache/fleetcache/informerpool/internal/width"
 )
@@ -207,15 +206,13 @@ type clusterStats struct {
 
 	width width.Gate // of their lists
 
-	histories histories.Histories
-
 	siblings map[schema.GroupResource]*siblings // its informers by resource; protected by the pool's lock
 }
 
 // siblingsLocked returns the informers of a resource. The pool's lock is held.
 func (c *clusterStats) siblingsLocked(resource schema.GroupResource) *siblings {
 	if c.siblings[resource] == nil {
-		c.siblings[resource] = &siblings{by: map[string]map[string]map[*informer]struct{}{}}
+		c.siblings[resource] = newSiblings()
 	}
 	return c.siblings[resource]
 }

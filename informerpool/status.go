@@ -170,9 +170,6 @@ type Position struct {
 	ResourceVersion string
 	Epoch           Epoch
 	History         int
-	// Shown is the highest version that reads may return: it is later than
-	// ResourceVersion after a list that broke had brought some objects.
-	Shown string
 }
 
 // position is the Position as the reflector writes it. informer.mu protects it.
@@ -201,7 +198,6 @@ func (l *Lease) Position() Position {
 		ResourceVersion: i.mu.rv,
 		Epoch:           i.mu.epoch,
 		History:         i.mu.history,
-		Shown:           i.shownAtLocked(),
 	}
 }
 
@@ -212,11 +208,6 @@ func (i *informer) shownAtLocked() string {
 	}
 	return i.mu.rv
 }
-
-// PartsReached returns a version that no informer of the lease's resource is
-// beyond, among those that select by labels or other fields, with any object
-// that it has or had. It says nothing of other histories than the newest.
-func (l *Lease) PartsReached() uint64 { return l.informer().siblings.parts.Load() }
 
 // compareKeys orders keys by cluster, resource and selection.
 func compareKeys(a, b Key) int {

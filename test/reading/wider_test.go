@@ -100,3 +100,48 @@ func TestHazardLaggingWideWatchHidesWhatALabelShows(t *testing.T) {
 		require.Equal(t, "y", got.Labels["app"])
 	})
 }
+
+// TestHazardObjectLeavesTheLabelThatHasShownIt: a watch by label, which is ahead
+// of one of the whole kind, has answered a Get, and then the object has lost
+// the label, or is gone. The wide watch, which has neither state yet, does not
+// answer with an earlier one.
+func TestHazardObjectLeavesTheLabelThatHasShownIt(t *testing.T) {
+	for name, leave := range map[string]func(*fleettest.API){
+		"another label": func(api *fleettest.API) { api.Put("one", "3", map[string]any{"app": "y"}) },
+		"a deletion":    func(api *fleettest.API) { api.Delete("one") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc, api, _ := fleettest.OneCluster(t)
+				labeled := fleettest.Watch(t, cc, client.InNamespace("default"), client.MatchingLabels{"app": "x"})
+				require.NoError(t, labeled.WaitForSync(t.Context()))
+				require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+				get := func() (string, error) {
+					got := &corev1.ConfigMap{}
+					err := cc.Cluster(fleettest.Key("a")).Reader().Get(t.Context(),
+						client.ObjectKey{Namespace: "default", Name: "one"}, got, clustercache.CacheOnly)
+					return got.ResourceVersion, err
+				}
+				api.Lag("/api/v1/configmaps")
+				shown := api.Put("one", "2", map[string]any{"app": "x"})
+				synctest.Wait()
+				got, err := get()
+				require.NoError(t, err)
+				require.Equal(t, shown, got)
+
+				leave(api)
+				synctest.Wait()
+				got, err = get()
+				require.ErrorIs(t, err, clustercache.ErrStale, "at %s", got)
+				require.NoError(t, labeled.Close(t.Context()))
+				_, err = get()
+				require.ErrorIs(t, err, clustercache.ErrStale)
+
+				api.Lag("")
+				synctest.Wait()
+				_, err = get()
+				require.NotErrorIs(t, err, clustercache.ErrStale)
+			})
+		})
+	}
+}

@@ -24,7 +24,7 @@ func (s *Set) Keep(id Selection) *Want {
 func (s *Set) releaseIdle() {
 	now := time.Now()
 	var leases []*informerpool.Lease
-	var owed []*debt
+	var left []*Want
 	var next time.Time
 	s.mu.Lock()
 	for _, w := range s.all {
@@ -40,13 +40,15 @@ func (s *Set) releaseIdle() {
 		}
 
 		w.auto = false
-		lease, debts := s.releaseLocked(w)
-		leases, owed = append(leases, lease), append(owed, debts...)
+		lease, answered := s.releaseLocked(w)
+		leases, left = append(leases, lease), append(left, answered...)
 	}
 
 	s.mu.Unlock()
 
-	s.settle(owed)
+	for _, w := range left {
+		s.follow(w)
+	}
 	if len(leases) > 0 {
 		s.let(leases...)
 	}

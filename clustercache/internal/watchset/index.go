@@ -22,8 +22,7 @@ import (
 
 // index finds wants by what a read, an object or an informer names, so that
 // nothing has to visit all wants of a kind, of which there may be thousands. It
-// is changed under the lock of the set, and read without it: a want that is
-// found may have parted.
+// is changed under the lock of the set, and read without it.
 type index struct {
 	kinds atomic.Pointer[map[schema.GroupVersionKind]*kind] // replaced, never changed
 	keys  map[informerpool.Key][]*Want                      // those with a lease, by its key; under the lock
@@ -33,19 +32,13 @@ type index struct {
 type kind struct {
 	mu sync.RWMutex // protects what follows; nothing else is locked under it
 
-	waiting  map[string]wants // those without a lease, by the one name of their objects, if they have one
-	exact    map[scope]*Want  // those with a lease, as in what follows
-	spaces   map[string]wants // by namespace
-	partial  map[string]wants // by namespace, those that do not know whether what they lack exists
-	traits   map[trait]wants  // by what its objects have in common
-	keys     map[string]int   // how many traits have a label
-	scoped   *Want            // any, if there is one with a namespace
-	unlisted wants            // those that may not have listed in the epoch
-	epoch    informerpool.Epoch
-
-	// ended is how far wants of one name and partial ones had come that have
-	// ended, and answered the latter of them that had answered reads.
-	ended, answered mark
+	waiting map[string]wants // those without a lease, by the one name of their objects, if they have one
+	exact   map[scope]*Want  // those with a lease, as in what follows
+	spaces  map[string]wants // by namespace
+	partial map[string]wants // by namespace, those that do not know whether what they lack exists
+	traits  map[trait]wants  // by what its objects have in common
+	keys    map[string]int   // how many traits have a label
+	scoped  *Want            // any, if there is one with a namespace
 }
 
 type wants map[*Want]struct{}
@@ -65,13 +58,12 @@ func newIndex() *index {
 
 func newKind() *kind {
 	return &kind{
-		waiting:  map[string]wants{},
-		exact:    map[scope]*Want{},
-		spaces:   map[string]wants{},
-		partial:  map[string]wants{},
-		traits:   map[trait]wants{},
-		keys:     map[string]int{},
-		unlisted: wants{},
+		waiting: map[string]wants{},
+		exact:   map[scope]*Want{},
+		spaces:  map[string]wants{},
+		partial: map[string]wants{},
+		traits:  map[trait]wants{},
+		keys:    map[string]int{},
 	}
 }
 
@@ -118,7 +110,6 @@ func (x *index) bindLocked(w *Want) {
 	if !w.decides() {
 		put(k.partial, w.Namespace, w)
 	}
-	k.unlisted[w] = struct{}{}
 	if w.Namespace != "" {
 		k.scoped = w
 	}
@@ -143,7 +134,6 @@ func (x *index) removeLocked(w *Want) {
 			}
 		}
 		drop(k.partial, w.Namespace, w)
-		delete(k.unlisted, w)
 		x.unkeyLocked(w)
 	}
 	if k.scoped == w {
@@ -202,15 +192,10 @@ func (x *index) unkeyLocked(w *Want) {
 	}
 }
 
-// rekeyLocked records that a want's lease has another key, and so perhaps an
-// informer that has not listed.
+// rekeyLocked records that a want's lease has another key.
 func (x *index) rekeyLocked(w *Want) {
 	x.unkeyLocked(w)
 	x.keyLocked(w)
-	k := x.of(w.GVK)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.unlisted[w] = struct{}{}
 }
 
 // any reports whether there is a want with a lease, and waits whether there is
@@ -332,7 +317,7 @@ func requiredLabel(selector string) trait {
 
 // Covering appends the readable wants that know whether an object exists, the
 // widest first.
-func (s *Set) Covering(to Candidates, gvk schema.GroupVersionKind, key client.ObjectKey) Candidates {
+func (s *Set) Covering(to []*Want, gvk schema.GroupVersionKind, key client.ObjectKey) []*Want {
 	k := s.index.of(gvk)
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -352,9 +337,9 @@ func (s *Set) Covering(to Candidates, gvk schema.GroupVersionKind, key client.Ob
 	return to
 }
 
-func (k *kind) append(to Candidates, at scope) Candidates {
+func (k *kind) append(to []*Want, at scope) []*Want {
 	if w := k.exact[at]; w != nil {
-		to = append(to, Candidate{Want: w})
+		to = append(to, w)
 	}
 	return to
 }
@@ -362,15 +347,6 @@ func (k *kind) append(to Candidates, at scope) Candidates {
 // namespaced reports whether the namespace of a want means anything, as far as
 // is known. The lock is held.
 func (k *kind) namespaced() bool { return k.scoped == nil || k.scoped.Namespaced() }
-
-// namespaces yields the namespaces of wants that may have objects of one, or of
-// all if it is empty. The lock is held.
-func (k *kind) namespaces(namespace string) iter.Seq[string] {
-	if namespace != "" && k.namespaced() {
-		return both("", namespace)
-	}
-	return maps.Keys(k.spaces)
-}
 
 // wider yields the namespaces of wants that have all objects of one, or of all
 // if it is empty. The lock is held.
@@ -393,19 +369,7 @@ func both(a, b string) iter.Seq[string] {
 // Listing returns the readable wants of a kind that have everything that a list
 // selects, the widest first.
 func (s *Set) Listing(gvk schema.GroupVersionKind, o *client.ListOptions) (of []*Want) {
-	asked := Selection{GVK: gvk}
-	if o.LabelSelector != nil {
-		asked.LabelSelector = o.LabelSelector.String()
-	}
-	if o.FieldSelector != nil {
-		asked.FieldSelector = o.FieldSelector.String()
-	}
-	if asked.LabelSelector != "" || asked.FieldSelector != "" {
-		if canonical, err := asked.canonical(); err == nil { // like those of the wants
-			asked = canonical
-		}
-	}
-	at, _ := scopeOf(asked)
+	at, _ := scopeOf(asked(gvk, o))
 	at.namespace = o.Namespace
 	of = s.index.of(gvk).listing(at)
 	slices.SortStableFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
@@ -506,30 +470,8 @@ func (s *Set) Covered(id Selection) (of []*Want) {
 	return of
 }
 
-// rivals returns the other readable wants that may answer a read which a want
-// answers, apart from those that marks concern.
-func (k *kind) rivals(w *Want) (of []*Want) {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	from := func(among wants) {
-		for other := range among {
-			if other != w && (!apart(w.Namespace, other.Namespace) || !w.Namespaced()) {
-				of = append(of, other)
-			}
-		}
-	}
-	for namespace := range k.namespaces(w.Namespace) {
-		if w.decides() && w.scope.name == "" {
-			from(k.spaces[namespace])
-		} else if other := k.exact[scope{namespace: namespace}]; other != nil {
-			of = append(of, other)
-		}
-	}
-	if t := w.traits[0]; t.name+t.key != "" {
-		from(k.traits[t])
-	}
-	return of
-}
+// apart reports whether two selections by namespace have no object in common.
+func apart(a, b string) bool { return a != "" && b != "" && a != b }
 
 // covers reports whether all that a want selects is in the scope.
 func (s scope) covers(w *Want) bool {

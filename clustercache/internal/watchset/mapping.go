@@ -5,7 +5,6 @@ package watchset
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -140,8 +139,8 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 	w.mapping.Store(&m)
 	awaited := w.err != nil
 	w.lease, w.err = lease, nil
-	waiting, unsent, shown := w.waiting, w.unsent, w.shown
-	w.waiting, w.unsent, w.shown = nil, nil, nil
+	waiting, unsent := w.waiting, w.unsent
+	w.waiting, w.unsent = nil, nil
 	s.index.bindLocked(w)
 	if awaited {
 		s.awaitKindsLocked()
@@ -166,5 +165,4 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 	for _, u := range unsent { // after the handlers are registered
 		lease.Seen(u)
 	}
-	lease.SeenObjects(slices.Collect(maps.Values(shown))...)
 }

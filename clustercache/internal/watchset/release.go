@@ -29,58 +29,56 @@ func (s *Set) Retire(w *Want) {
 }
 
 // part gives up one reference. After the last one it returns the lease, which
-// the caller has to release: by then the remaining wants know whether they lack
-// anything that it showed.
+// the caller has to release.
 func (s *Set) part(w *Want) *informerpool.Lease {
 	s.mu.Lock()
-	lease, debts := s.releaseLocked(w)
+	lease, left := s.releaseLocked(w)
 	s.mu.Unlock()
 
-	s.settle(debts)
-
+	for _, other := range left {
+		s.follow(other)
+	}
 	return lease
 }
 
 // releaseLocked gives up one reference. After the last one it returns the
-// lease, and the debts to settle before the lease is released. A read that has
-// begun finds the want parted and starts again, so that nothing more is shown
-// from it.
-func (s *Set) releaseLocked(w *Want) (*informerpool.Lease, []*debt) {
+// lease, and the wants that the want has answered for.
+func (s *Set) releaseLocked(w *Want) (lease *informerpool.Lease, left []*Want) {
 	if w.refs--; w.refs > 0 || s.all[w.Selection] != w {
 		return nil, nil
 	}
 	answered := w.lease != nil && s.answers(w)
 	delete(s.all, w.Selection)
-	w.parted.Store(true)
 	s.index.removeLocked(w)
 	if answered {
-		s.leaveLocked(w)
+		left = s.leaveLocked(w)
 	}
-	debts := s.indebtLocked(w)
 	if w.err != nil || w.missing.Load() {
 		s.awaitKindsLocked()
 	}
 	s.config.OnChanged(w.Selection, false)
 
-	return w.lease, debts
+	return w.lease, left
 }
 
-// leaveLocked reports to Config.OnChanged the wants that a released one has
-// answered for, and no other one answers for now. Their informers do not change
-// with that.
-func (s *Set) leaveLocked(w *Want) {
+// leaveLocked returns the wants that a released one has answered for. It reports
+// to Config.OnChanged those that no other one answers for now. Their informers
+// do not change with that.
+func (s *Set) leaveLocked(w *Want) []*Want {
 	if !s.config.Observed() {
-		return
+		return nil
 	}
-	for _, other := range s.Covered(w.Selection) {
+	left := s.Covered(w.Selection)
+	for _, other := range left {
 		if !slices.ContainsFunc(s.index.of(w.GVK).listing(other.scope), s.answers) {
 			s.config.OnChanged(other.Selection, true)
 		}
 	}
+	return left
 }
 
 // answers reports whether the informer of a want answers reads that set no
-// limits, apart from debts.
+// limits, unless another one has shown more.
 func (s *Set) answers(w *Want) bool {
 	return w.lease.ListedIn(s.config.Epoch()) && w.lease.Trust(s.config.StaleAfter) == nil
 }

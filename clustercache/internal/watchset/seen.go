@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -74,11 +75,36 @@ func (s *Set) keepSeen(unmapped []*Want, u *unstructured.Unstructured) (leases [
 		case w.lease != nil:
 			leases = append(leases, w.lease)
 		case len(w.unsent) < maxSeenUnmapped:
-			w.unsent = append(w.unsent, u)
+			if w.unsent == nil {
+				w.unsent = map[types.UID]*unstructured.Unstructured{}
+			}
+			w.unsent[u.GetUID()] = u
 		}
 	}
 
 	return leases
+}
+
+// Answered records that a want has answered a read with objects. Handlers of
+// others that have not reached them, or have not listed yet, receive their
+// deletes in any case.
+func (s *Set) Answered(by *Want, objects ...*informerpool.Object) {
+	by.lease.Answered(objects...)
+	k := s.index.of(by.GVK)
+	k.mu.RLock()
+	waits := len(k.waiting) > 0
+	k.mu.RUnlock()
+	if !waits {
+		return
+	}
+	for _, o := range objects {
+		k.mu.RLock()
+		unmapped := k.waits(o.GetName())
+		k.mu.RUnlock()
+		if u := plain(by.GVK, o); u != nil {
+			s.keepSeen(unmapped, u)
+		}
+	}
 }
 
 // interested returns the watches of a kind that may select an object: the

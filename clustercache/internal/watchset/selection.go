@@ -76,6 +76,27 @@ func (s Selection) canonical() (Selection, error) {
 	return s, nil
 }
 
+// asked returns the selection of a list by its selectors, in canonical form,
+// like those of wants.
+func asked(gvk schema.GroupVersionKind, o *client.ListOptions) Selection {
+	s := Selection{GVK: gvk}
+	if o.LabelSelector != nil {
+		s.LabelSelector = o.LabelSelector.String()
+	}
+	if o.FieldSelector != nil {
+		s.FieldSelector = o.FieldSelector.String()
+	}
+	if s.LabelSelector == "" && s.FieldSelector == "" {
+		return s
+	}
+	if canonical, err := s.canonical(); err == nil {
+		return canonical
+	}
+	return s
+}
+
+func (w *Want) asked(o *client.ListOptions) Selection { return asked(w.GVK, o) }
+
 // Covers reports whether the want's informer has everything that a list
 // selects.
 func (w *Want) Covers(o *client.ListOptions) bool {
@@ -85,16 +106,8 @@ func (w *Want) Covers(o *client.ListOptions) bool {
 	if w.LabelSelector == "" && w.FieldSelector == "" {
 		return true
 	}
-	asked := Selection{GVK: w.GVK}
-	if o.LabelSelector != nil {
-		asked.LabelSelector = o.LabelSelector.String()
-	}
-	if o.FieldSelector != nil {
-		asked.FieldSelector = o.FieldSelector.String()
-	}
-	asked, err := asked.canonical() // like those of the want
-
-	return err == nil && (w.LabelSelector == "" || w.LabelSelector == asked.LabelSelector) &&
+	asked := w.asked(o)
+	return (w.LabelSelector == "" || w.LabelSelector == asked.LabelSelector) &&
 		(w.FieldSelector == "" || w.FieldSelector == asked.FieldSelector)
 }
 

@@ -180,7 +180,7 @@ func (s *Set) CloseIfEmpty() (kept []*informerpool.Lease, ok bool) {
 	s.crds.Close()
 	for _, w := range s.all {
 		w.auto = false
-		if lease, _ := s.releaseLocked(w); lease != nil { // no other want is left that could get a debt
+		if lease, _ := s.releaseLocked(w); lease != nil { // no other want is left
 			kept = append(kept, lease)
 		}
 	}

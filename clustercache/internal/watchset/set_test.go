@@ -106,7 +106,7 @@ func TestWantIsBoundWhenTheClusterConnects(t *testing.T) {
 		require.Zero(t, s.emptied.Load())
 		s.Release(w)
 		require.EqualValues(t, 1, s.emptied.Load())
-		require.True(t, w.Parted())
+		require.Nil(t, s.Find(configMaps))
 	})
 }
 
@@ -123,9 +123,9 @@ func TestHazardReadsKeepAClusterForEver(t *testing.T) {
 		require.False(t, s.Any())
 
 		time.Sleep(59 * time.Minute)
-		require.False(t, w.Parted())
+		require.Same(t, w, s.Find(configMaps))
 		time.Sleep(2 * time.Minute)
-		require.True(t, w.Parted())
+		require.Nil(t, s.Find(configMaps))
 		require.EqualValues(t, 1, s.emptied.Load())
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -37,13 +38,9 @@ type Want struct {
 
 	used instant // when a read in mode AutoWatch last used it
 	// mapping is how the kind is served; set before the lease.
-	mapping atomic.Pointer[restmap.Mapping]
-	parted  atomic.Bool          // it answers no more reads
-	missing atomic.Bool          // its kind was not served when discovery was last read for the set
-	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
-	pursued atomic.Bool          // a goroutine waits for the end of its debts
-
-	answered atomic.Bool // it has answered a read; only of partial wants
+	mapping  atomic.Pointer[restmap.Mapping]
+	missing  atomic.Bool // its kind was not served when discovery was last read for the set
+	followed atomic.Bool // a goroutine waits until it is not behind any more
 
 	trust struct { // an informer and timers are locked under it
 		sync.Mutex
@@ -53,14 +50,13 @@ type Want struct {
 
 	// The rest is protected by the lock of the set.
 	refs    int
-	auto    bool                                      // one of the refs belongs to reads in mode AutoWatch
-	lease   *informerpool.Lease                       // nil until the kind is mapped; never changes after that
-	key     informerpool.Key                          // of the lease, as the index has it
-	err     error                                     // why there is no lease
-	changed chan struct{}                             // closed when lease or err change
-	waiting []*informerpool.Subscription              // to be added to the lease
-	unsent  []*unstructured.Unstructured              // seen in live reads, for the lease
-	shown   map[client.ObjectKey]*informerpool.Object // shown by other informers, for the lease
+	auto    bool                                     // one of the refs belongs to reads in mode AutoWatch
+	lease   *informerpool.Lease                      // nil until the kind is mapped; never changes after that
+	key     informerpool.Key                         // of the lease, as the index has it
+	err     error                                    // why there is no lease
+	changed chan struct{}                            // closed when lease or err change
+	waiting []*informerpool.Subscription             // to be added to the lease
+	unsent  map[types.UID]*unstructured.Unstructured // seen in reads, for the lease
 }
 
 func newWant(id Selection) *Want {
@@ -78,10 +74,6 @@ func newWant(id Selection) *Want {
 // Lease returns the want's lease. Only wants that Of, Readable or Late have
 // returned, or that OnBound was called with, have one.
 func (w *Want) Lease() *informerpool.Lease { return w.lease }
-
-// Parted reports whether the last reference was released. What was read from
-// the want's informer must not be shown then.
-func (w *Want) Parted() bool { return w.parted.Load() }
 
 // Mapping returns how the kind is served; nil if that is not known.
 func (w *Want) Mapping() *restmap.Mapping { return w.mapping.Load() }

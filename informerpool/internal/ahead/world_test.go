@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package answer_test
+package ahead_test
 
 import (
 	"fmt"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset/internal/answer"
+	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 )
 
 // The limits of a world. Its state has no pointers, so that it can be copied,
@@ -154,17 +154,27 @@ type want struct {
 	history uint8          // of the objects
 	reached uint8          // position
 	held    objects        // the store
-	min     answer.Moment  // what is requested of the list under way
-	floor   answer.Moment  // what had been shown when it began
+	min     ahead.Moment   // what is requested of the list under way
+	floor   ahead.Moment   // what had been shown when it began
 	heard   objects        // what the handler has received
 	heardAt [maxKeys]uint8 // and up to which change
 	heardIn uint8
 }
 
-func (w *want) at() answer.Moment { return moment(w.history, w.reached) }
+func (w *want) at() ahead.Moment { return moment(w.history, w.reached) }
 
-func moment(history, version uint8) answer.Moment {
-	return answer.Moment{History: int(history), Version: uint64(version)}
+// has returns the version of an object that a want shows, or zero.
+func (w *world) has(i, key int) uint8 {
+	from, shows := w.via(i)
+	version := from.held[key]
+	if !shows || version == 0 || !w.wants[i].selects.selects(key, w.histories[from.history].at(key, version)) {
+		return 0
+	}
+	return version
+}
+
+func moment(history, version uint8) ahead.Moment {
+	return ahead.Moment{History: int(history), Version: uint64(version)}
 }
 
 // world is a server with the informers of one kind, what the rule remembers,
@@ -173,7 +183,7 @@ type world struct {
 	keys, count int // in use
 	histories   [maxHistories]history
 	history     uint8 // the server's
-	written     [maxKeys]answer.Moment
+	written     [maxKeys]ahead.Moment
 	wants       [maxWants]want
 	memory      memory
 	shown       shown
@@ -181,12 +191,12 @@ type world struct {
 
 // shown is the latest that was shown, by which read.
 type shown struct {
-	gets  [maxKeys]answer.Moment
-	lists [selections][maxKeys]answer.Moment
+	gets  [maxKeys]ahead.Moment
+	lists [selections][maxKeys]ahead.Moment
 }
 
 // latest returns the latest moment that was shown.
-func (s *shown) latest() (m answer.Moment) {
+func (s *shown) latest() (m ahead.Moment) {
 	for k := range maxKeys {
 		m = m.Latest(s.gets[k])
 		for list := range selections {
@@ -351,7 +361,7 @@ func (w *world) do(r *rule, s step) error {
 		after := w.server()
 		copy(after.log[:], before.log[:s.with])
 		after.now = uint8(s.with)
-		w.written = [maxKeys]answer.Moment{}
+		w.written = [maxKeys]ahead.Moment{}
 	case acquire:
 		w.acquire(r, s.of)
 	case release:
@@ -362,6 +372,7 @@ func (w *world) do(r *rule, s step) error {
 		return w.event(r, s.of, uint8(s.with))
 	case bookmark:
 		w.wants[s.of].reached = uint8(s.with)
+		r.reached(w, s.of)
 	case refuse:
 		w.refuse(r, s.of)
 	case grant:
@@ -407,14 +418,14 @@ func (w *world) begin(r *rule, i int) {
 
 func (w *world) release(r *rule, i int) error {
 	gone := w.wants[i]
-	r.ended(w, i)
 	w.wants[i] = want{selects: gone.selects}
+	defer r.ended(w, i)
 	if gone.selects != all {
 		return nil
 	}
 	for j := range w.count {
 		if v := &w.wants[j]; v.phase == riding {
-			w.handOver(r, &gone, v, j)
+			w.handOver(r, &gone, v, i, j)
 			if v.phase == listing && !gone.refused && !gone.relists {
 				return broken("the hand-over to %s sends a list", v.selects)
 			}
@@ -425,13 +436,14 @@ func (w *world) release(r *rule, i int) error {
 
 // handOver gives a rider a stream of its own: at the position of the informer
 // that has served it, with the objects of that one.
-func (w *world) handOver(r *rule, from, v *want, i int) {
+func (w *world) handOver(r *rule, from, v *want, source, i int) {
 	if from.refused || from.relists || r.breaks == handOverLists {
 		v.phase = listing
 		w.begin(r, i)
 		return
 	}
 	v.phase, v.history, v.reached = synced, from.history, from.reached
+	r.continued(w, i, source)
 	if r.breaks == handOverAtNewest && v.history == w.history {
 		v.reached = w.server().now
 	}
@@ -451,7 +463,7 @@ func (w *world) refuse(r *rule, i int) {
 	}
 	for j := range w.count {
 		if rider := &w.wants[j]; rider.phase == riding {
-			w.handOver(r, v, rider, j)
+			w.handOver(r, v, rider, i, j)
 		}
 	}
 }
@@ -463,7 +475,7 @@ func (w *world) listed(r *rule, i int, at uint8) error {
 	if moment(w.history, at).Before(v.floor) {
 		return broken("a list of %s shows %d, although %v was shown before it began", v.selects, at, v.floor)
 	}
-	v.min, v.floor = answer.Moment{}, answer.Moment{}
+	v.min, v.floor = ahead.Moment{}, ahead.Moment{}
 	v.phase, v.refused, v.relists = synced, false, false
 	v.history, v.reached = w.history, at
 	v.held = objects{}
@@ -472,6 +484,8 @@ func (w *world) listed(r *rule, i int, at uint8) error {
 			v.held[k] = h.last(all, k, at)
 		}
 	}
+	r.listed(w, i)
+	r.reached(w, i)
 	return w.hear(r, i)
 }
 
@@ -479,11 +493,17 @@ func (w *world) listed(r *rule, i int, at uint8) error {
 func (w *world) event(r *rule, i int, at uint8) error {
 	v, h := &w.wants[i], &w.histories[w.wants[i].history]
 	key := int(h.log[at-1].key)
+	old, now := absent, absent
+	if v.held[key] > 0 {
+		old = h.at(key, v.held[key])
+	}
 	v.reached = at
 	v.held[key] = 0
 	if v.selects.selects(key, h.log[at-1].to) {
-		v.held[key] = at
+		v.held[key], now = at, h.log[at-1].to
 	}
+	r.changed(w, i, key, old, now, v.at())
+	r.reached(w, i)
 	return w.hear(r, i)
 }
 

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// Outdated returns ErrStale if another want, which may have ended, has shown a
+// later state of an object than o, which the want's informer has returned for
+// it; nil stands for none.
+func (w *Want) Outdated(namespace, name string, o *informerpool.Object) error {
+	return w.stale(w.lease.Outdated(namespace, name, o))
+}
+
+// ListOutdated is Outdated for a list: another want that has all of it has
+// shown a later state.
+func (w *Want) ListOutdated(o *client.ListOptions) error {
+	list := w.lease.Key()
+	asked := w.asked(o)
+	list.Namespace, list.LabelSelector, list.FieldSelector = w.In(o.Namespace), asked.LabelSelector, asked.FieldSelector
+	return w.stale(w.lease.ListOutdated(list))
+}
+
+// Behind returns ErrStale if no want answers a list of what the want selects,
+// since another one, which has ended, has shown a later state.
+func (s *Set) Behind(w *Want) error {
+	key := w.lease.Key()
+	why := w.stale(w.lease.ListOutdated(key))
+	if why == nil {
+		return nil
+	}
+	for _, other := range s.index.of(w.GVK).listing(w.scope) {
+		if _, is := other.lease.ListOutdated(key); !is && other != w && s.answers(other) {
+			return nil
+		}
+	}
+	return why
+}
+
+func (w *Want) stale(shown string, is bool) error {
+	switch {
+	case !is:
+		return nil
+	case shown == "":
+		return fmt.Errorf("%w: another watch shows a later history", ErrStale)
+	}
+	return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, w.lease.ResourceVersion(), shown)
+}
+
+// follow reports to Config.OnChanged that a want is behind, and later that it is
+// not any more: its informer does not change with either. One goroutine follows
+// a want.
+func (s *Set) follow(w *Want) {
+	if s.Behind(w) == nil {
+		return
+	}
+	s.config.OnChanged(w.Selection, true)
+	if w.followed.Swap(true) {
+		return
+	}
+	s.config.Spawn(func() {
+		for {
+			if w.lease.WaitFor(s.config.Context, func() bool { return s.Behind(w) == nil }) != nil {
+				return // the want or the set has ended
+			}
+			w.followed.Store(false)
+			s.config.OnChanged(w.Selection, true)
+			if s.Behind(w) == nil || w.followed.Swap(true) {
+				return // another goroutine follows it
+			}
+		}
+	})
+}

@@ -1,0 +1,430 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+)
+
+// Each informer of a resource follows its server at its own pace. What one has
+// shown, another one must not take back. So each records at the others what it is
+// about to show (package ahead has the rule):
+//
+//	change or list ──► siblings.changes: the last change of each object
+//	                └► lead.debts of those that may select it
+//	                        │
+//	read of another one ◄───┘ Outdated, ListOutdated
+//
+// Where nothing is recorded, or an informer has come as far, it answers alone.
+
+// lead is how far an informer has come. siblings.mu protects it.
+type lead struct {
+	shows   era    // the history of its objects; zero if it shows none
+	ordered bool   // its versions are numbers
+	reached uint64 // it has all changes up to this version
+	most    uint64 // the latest version that it has shown; zero if that is in doubt
+	listing bool   // a list is under way
+	floor   uint64 // which that is no older than
+	debts   ahead.Debts[Key]
+}
+
+// never is reached by no informer.
+const never = math.MaxUint64
+
+// current reports whether an informer shows the newest history, in which
+// versions are compared. The lock is held.
+func (s *siblings) current(i *informer) bool { return i.lead.ordered && i.lead.shows == s.era }
+
+// after returns the version after which an informer may yet show changes of the
+// newest history: from its position, or from its list under way. One that has
+// neither is going to list what all have shown. The lock is held.
+func (s *siblings) after(i *informer) uint64 {
+	switch {
+	case s.current(i):
+		return i.lead.reached
+	case i.lead.listing:
+		return i.lead.floor
+	}
+	return never
+}
+
+// reachLocked records how far an informer has come, whose lock is held.
+func (s *siblings) reachLocked(i *informer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !i.mu.synced {
+		s.showLocked(i, era{})
+		i.lead.ordered, i.lead.most = false, 0
+		return
+	}
+	reached, err := strconv.ParseUint(i.mu.rv, 10, 64)
+	s.showLocked(i, era{i.mu.epoch, i.mu.history})
+	i.lead.reached, i.lead.most, i.lead.ordered = reached, reached, err == nil
+	if partial, err := strconv.ParseUint(i.mu.partial, 10, 64); err == nil {
+		i.lead.most = max(reached, partial)
+	}
+	if i.mu.doubt != nil {
+		i.lead.most = 0
+	}
+	if s.current(i) {
+		i.lead.debts.Pay(reached)
+		if len(s.members) == 1 && s.apart.Load() {
+			s.forgetLocked()
+		}
+	}
+}
+
+// showLocked records which history an informer shows.
+func (s *siblings) showLocked(i *informer, shows era) {
+	if _, is := s.members[i]; is {
+		s.shows[i.lead.shows.epoch]--
+		s.shows[shows.epoch]++
+	}
+	i.lead.shows = shows
+}
+
+// beginList records that an informer is about to list, and returns the latest
+// version that others have shown: the list has to be no older.
+func (s *siblings) beginList(i *informer, epoch Epoch) (shown string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.lead.listing, i.lead.floor = true, 0
+	number := 0
+	if s.era.epoch == epoch {
+		number, i.lead.floor = s.era.number, s.ended
+	}
+	for other := range s.members {
+		if other == i || other.lead.shows.epoch != epoch || other.lead.shows.number < number {
+			continue
+		}
+		if other.lead.shows.number > number {
+			number, i.lead.floor = other.lead.shows.number, 0
+		}
+		i.lead.floor = max(i.lead.floor, other.lead.most)
+	}
+	if i.lead.floor == 0 {
+		return ""
+	}
+	return strconv.FormatUint(i.lead.floor, 10)
+}
+
+func (s *siblings) endList(i *informer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.lead.listing = false
+}
+
+// inherit makes an informer owe what the one that it continues does.
+func (s *siblings) inherit(i, from *informer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.lead.debts = from.lead.debts.Clone()
+}
+
+// number returns the number of the history, within an epoch, that a list shows.
+// A single resource can go back, and each goes back a moment before the whole
+// cluster is known to have done so: versions cannot be compared then, although
+// the epoch is the same. another reports that the history is not own, that of
+// the list before. If another informer has found that already, both have found
+// the same history.
+func (s *siblings) number(epoch Epoch, another bool, own int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.era.epoch != epoch:
+		s.enterLocked(era{epoch: epoch})
+	case another && own == s.era.number:
+		s.enterLocked(era{epoch, own + 1})
+	}
+	return s.era.number
+}
+
+// wentBack reports whether the resource went back alone within an epoch.
+func (s *siblings) wentBack(epoch Epoch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.era.epoch == epoch && s.era.number > 0
+}
+
+// enterLocked makes a history the newest one.
+func (s *siblings) enterLocked(history era) {
+	s.era, s.changes, s.ended = history, ahead.Changes{}, 0
+	for i := range s.members {
+		i.lead.debts = ahead.Debts[Key]{}
+	}
+}
+
+// forgetEnded forgets what informers have shown that have ended.
+func (s *siblings) forgetEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = 0
+}
+
+// forgetLocked drops the changes that all informers have reached.
+func (s *siblings) forgetLocked() {
+	least, owe := uint64(never), false
+	for i := range s.members {
+		least, owe = min(least, s.after(i)), owe || i.lead.debts.Any()
+	}
+	s.changes.Forget(least)
+	s.apart.Store(len(s.members) > 1 || s.changes.Any() || owe)
+}
+
+// changeLocked records a change of an object that an informer is about to show:
+// at which version, and until which it is known to be the last one.
+func (s *siblings) changeLocked(i *informer, old, now *Object, at, until uint64) {
+	o := cmp.Or(now, old)
+	if s.changes.Record(ahead.NameOf(o.GetNamespace(), o.GetName()), at, until) {
+		s.forgetLocked()
+	}
+	for _, o := range [...]*Object{old, now} {
+		for other := range s.selecting(o) {
+			if other != i && s.after(other) < at {
+				other.lead.debts.Owe(i.key, at)
+			}
+		}
+	}
+}
+
+// backLocked records that a list which an informer is behind lacks an object
+// that the informer is about to show at a version, if it does: the object was
+// created, and is gone again.
+func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
+	o := cmp.Or(now, old)
+	name := ahead.NameOf(o.GetNamespace(), o.GetName())
+	for by, listed := range i.lead.debts.Lists(at) {
+		if s.changes.LastedUntil(name, at, listed) {
+			continue
+		}
+		selects := selects(by)
+		if meets(selects, old) || meets(selects, now) {
+			i.lead.debts.Owe(by, listed)
+		}
+		if _, part := theName(by); !part && meets(selects, o) {
+			s.changes.Record(name, listed, listed)
+		}
+	}
+}
+
+// leadLocked records, before others can see it, a change that the informer is
+// about to show. at is the version of a delete, as far as the change does not
+// tell.
+func (i *informer) leadLocked(c delta.Change, at uint64) {
+	s := i.siblings
+	if !s.apart.Load() {
+		return // one that joins now lists what is shown by then: the position was raised before
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.current(i) || i.countsVersions() {
+		return
+	}
+	version, ordered := cmp.Or(c.New, c.Final).Version()
+	if !ordered {
+		return
+	}
+	switch {
+	case c.New != nil:
+		at = version
+	case c.Unknown:
+		at = max(at, i.lead.reached)
+	default:
+		at = max(version, i.lead.reached)
+	}
+	s.backLocked(i, c.Old, c.New, at)
+	if len(s.members) > 1 {
+		s.changeLocked(i, cmp.Or(c.Old, c.Final), c.New, at, at)
+	}
+}
+
+// lead records, before others can see it, what a complete list is about to show
+// that other informers have not reached.
+func (l *listing) lead(rv string, epoch Epoch) {
+	i := l.reflector.informer
+	s := i.siblings
+	at, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil || i.countsVersions() {
+		return
+	}
+	least, behind, late := uint64(never), map[*informer]uint64{}, false
+	s.mu.Lock()
+	if s.era == (era{epoch, l.history}) {
+		for other := range s.members {
+			if after := s.after(other); other != i && after < at {
+				least, behind[other] = min(least, after), after
+			}
+		}
+		late = len(i.lead.debts.Lists(at)) > 0
+	}
+	s.mu.Unlock()
+	if len(behind) == 0 && !late {
+		return
+	}
+
+	for _, other := range s.overlapping(i) {
+		if after, is := behind[other]; is {
+			l.leadOf(other, after, at)
+		}
+	}
+	show := func(o *Object) {
+		version, ordered := o.Version()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if ordered && version > least {
+			s.changeLocked(i, nil, o, version, at)
+		}
+		s.backLocked(i, nil, o, version)
+	}
+	for o := range l.seen {
+		show(o)
+	}
+	for o := range i.mu.staged.All() {
+		show(o)
+	}
+}
+
+// leadOf records what another informer has, and the list has not, or has in a
+// state that the other one may not select.
+func (l *listing) leadOf(other *informer, after, at uint64) {
+	i := l.reflector.informer
+	s := i.siblings
+	s.mu.Lock()
+	other.lead.debts.Listed(i.key, at)
+	current := s.current(other)
+	s.mu.Unlock()
+	if !current || i.label != other.label && i.label != (label{}) && other.label != (label{}) {
+		return // it shows nothing that can be compared, or no list is answered by both
+	}
+
+	var gone []*Object
+	owed := uint64(0)
+	selects := i.selects
+	other.mu.RLock()
+	if other.mu.store.CountIn("") == other.mu.store.Count {
+		selects.Namespace = ""
+	}
+	for _, o := range (&place{key: i.key, informer: other, selector: selects}).selectedLocked() {
+		switch is := l.shows(store.ViewOf(o)); {
+		case l.refused.Has(store.ViewOf(o)):
+		case is == nil:
+			gone, owed = append(gone, o), at
+		default:
+			if version, _ := is.Version(); version > after {
+				owed = max(owed, version)
+			}
+		}
+	}
+	other.mu.RUnlock()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if owed > 0 {
+		other.lead.debts.Owe(i.key, owed)
+	}
+	for _, o := range gone {
+		if !i.part {
+			s.changeLocked(i, o, nil, at, at)
+		}
+	}
+}
+
+// Outdated reports whether another informer of the resource, which may have
+// ended, has shown a later change of an object than the lease's informer has
+// reached, and at which version that is. o is what Get has returned for it
+// before, or nil. A read that is answered all the same goes back in time.
+func (l *Lease) Outdated(namespace, name string, o *Object) (shown string, is bool) {
+	return l.outdated(o, func(i *informer) uint64 {
+		if i.name != "" && !i.part { // it hears of no other object, and so may never come as far
+			return i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true })
+		}
+		return i.siblings.changes.Last(ahead.NameOf(namespace, name))
+	})
+}
+
+// ListOutdated is Outdated for a list of what a canonical key selects: another
+// informer that has all of that has shown a later change.
+func (l *Lease) ListOutdated(list Key) (shown string, is bool) {
+	namespaced, known := l.Namespaced()
+	return l.outdated(nil, func(i *informer) uint64 {
+		return i.lead.debts.Owes(i.lead.reached, func(by Key) bool {
+			if known && !namespaced {
+				by.Namespace = list.Namespace
+			}
+			return by.covers(list)
+		})
+	})
+}
+
+func (l *Lease) outdated(o *Object, by func(*informer) uint64) (shown string, is bool) {
+	i := l.informer()
+	s := i.siblings
+	if !s.apart.Load() {
+		return "", false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.current(i) {
+		return "", i.lead.ordered && i.lead.shows.epoch == s.era.epoch // an earlier history
+	}
+	last := by(i)
+	if last <= i.lead.reached {
+		return "", false
+	}
+	if o != nil {
+		if version, ordered := o.Version(); ordered && version >= last {
+			return "", false
+		}
+	}
+	return strconv.FormatUint(last, 10), true
+}
+
+// Answered records that reads have shown objects of the lease's informer.
+// Handlers of the informers that have not reached them, or have not listed yet,
+// must receive their deletes, even if they are created and deleted before.
+func (l *Lease) Answered(objects ...*Object) {
+	i := l.informer()
+	s := i.siblings
+	if !s.apart.Load() {
+		return
+	}
+	unheard := map[*informer][]*Object{}
+	s.mu.Lock()
+	starting := s.shows[i.lead.shows.epoch] < len(s.members)
+	for _, o := range objects {
+		version, ordered := o.Version()
+		ahead := ordered && s.current(i) && s.changes.Last(ahead.NameOf(o.GetNamespace(), o.GetName())) >= version
+		if !starting && !ahead {
+			continue
+		}
+		for other := range s.selecting(o) {
+			late := ahead && s.current(other) && other.lead.reached < version
+			late = late || other.lead.shows.epoch != i.lead.shows.epoch
+			if late && other != i && other.key.Resource == i.key.Resource && other.key.Kind == i.key.Kind {
+				unheard[other] = append(unheard[other], o)
+			}
+		}
+	}
+	s.mu.Unlock()
+
+	for other, objects := range unheard {
+		if other.noteShown(objects) {
+			l.pool.auditSeen(other)
+		}
+	}
+}
+
+// covers reports whether a key selects all that a list does.
+func (k Key) covers(list Key) bool {
+	return k.Resource == list.Resource && k.Kind == list.Kind &&
+		(k.Namespace == "" || k.Namespace == list.Namespace) &&
+		(k.LabelSelector == "" || k.LabelSelector == list.LabelSelector) &&
+		(k.FieldSelector == "" || k.FieldSelector == list.FieldSelector)
+}

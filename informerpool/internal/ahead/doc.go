@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ahead records what some informers of a resource have shown and others
+// have not reached, so that no read goes back in time, although each informer
+// follows the server at its own pace:
+//
+//	informer ──► change, list ──► Changes, by object
+//	                         └──► Debts of the others, by what they select
+//	                                   │
+//	read ──► informer, widest first: ◄─┘ has it reached that?
+//	              │ yes: cache          │ no: the next one; none: API server, or stale
+//
+// The rule:
+//
+//  1. An informer records each change before it shows it: at which version which
+//     object has changed. A Get of that object is answered by no informer that
+//     has not reached the version, unless it has the object in that state.
+//  2. It becomes a debt of the other informers that may select the object before
+//     or after the change. A list is answered by no informer that owes a change
+//     to one that has all of the list.
+//  3. A complete list is compared, before it is shown, with the informers that
+//     are behind it: what it has in a later state, and what it lacks, are such
+//     changes.
+//  4. What an informer that is behind a list shows later, and the list lacked, was
+//     created and is gone again. It is a change at the version of the list.
+//  5. An informer that selects by labels, or by other fields than a name, never
+//     decides that an object does not exist, and is asked last.
+//  6. What is recorded outlives the informer that has recorded it. It is forgotten
+//     when all have reached it.
+//  7. A history is a resource's own: an informer that shows an earlier one than
+//     another does not answer until it has listed.
+//  8. A list is not older than what informers had shown when it began.
+//  9. An informer that continues another one, with its objects and at its
+//     position, owes what that one did.
+//
+// Only versions that are numbers are compared. Where a cluster has one informer
+// of a resource, nothing is recorded.
+//
+// # Tests
+//
+// TestReadsNeverGoBack visits the states of a model of a server and its
+// informers under this rule completely, to a depth; TestReadsNeverGoBackAtRandom
+// goes beyond it, and TestTheModelFindsMutants breaks each sentence. With the
+// real library, test/connecting has
+// TestHazardReadsGoBackToAnInformerThatLags, and test/reading
+// TestHazardReleasedWatchWasAhead and
+// TestHazardObjectLeavesTheLabelThatHasShownIt.
+package ahead

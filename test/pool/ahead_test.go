@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool_test
+
+import (
+	"io"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
+)
+
+// TestHazardObjectComesAndGoesBehindAnotherInformer: an object was created and
+// deleted again, which one informer has shown, by its watch or by a list that
+// never had the object. Another informer of the resource, which lags, receives
+// the creation alone: it is outdated until it has the delete, whether or not the
+// first one has ended meanwhile.
+func TestHazardObjectComesAndGoesBehindAnotherInformer(t *testing.T) {
+	narrow := pooltest.Everything
+	narrow.Namespace = "ns"
+	for name, see := range map[string]func(*pooltest.Server, *pooltest.Watch, ...[]byte){
+		"watch": func(_ *pooltest.Server, w *pooltest.Watch, frames ...[]byte) {
+			for _, f := range frames {
+				w.Push(f)
+			}
+		},
+		"list": func(s *pooltest.Server, w *pooltest.Watch, _ ...[]byte) {
+			s.Compact()
+			s.Set(func(s *pooltest.Server) { delete(s.Watchers, w) })
+			w.End(io.ErrUnexpectedEOF)
+		},
+	} {
+		for _, ends := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+					first := pooltest.AcquireSynced(t, p, narrow)
+					late := pooltest.AcquireSynced(t, p, pooltest.Everything)
+					s.Set(func(s *pooltest.Server) { s.Deaf = true })
+					s.Put("ns", "new", 1)
+					s.Delete("ns", "new")
+					created, deleted := s.Log[0], s.Log[1]
+					frames := [][]byte{
+						pooltest.Frame("ADDED", created.Object.JSON()),
+						pooltest.Frame("DELETED", deleted.Object.JSON()),
+					}
+					watches := map[string]*pooltest.Watch{}
+					for w := range s.Watchers {
+						watches[w.Key.Namespace] = w
+					}
+					see(s, watches["ns"], frames...)
+					time.Sleep(time.Minute)
+					_, err := first.Get("ns", "new")
+					require.True(t, apierrors.IsNotFound(err), "%v", err)
+					_, outdated := first.Outdated("ns", "new", nil)
+					require.False(t, outdated)
+					if ends {
+						first.ReleaseNow()
+						synctest.Wait()
+					}
+
+					watches[""].Push(frames[0])
+					synctest.Wait()
+					o, err := late.Get("ns", "new")
+					require.NoError(t, err)
+					shown, outdated := late.Outdated("ns", "new", o)
+					require.True(t, outdated)
+					require.Equal(t, strconv.FormatUint(deleted.Version, 10), shown)
+					_, outdated = late.ListOutdated(narrow)
+					require.True(t, outdated)
+					_, outdated = late.ListOutdated(pooltest.Everything)
+					require.False(t, outdated, "no other informer answers that list")
+
+					watches[""].Push(frames[1])
+					synctest.Wait()
+					_, outdated = late.Outdated("ns", "new", nil)
+					require.False(t, outdated)
+					_, outdated = late.ListOutdated(narrow)
+					require.False(t, outdated)
+				})
+			})
+		}
+	}
+}
