@@ -208,7 +208,7 @@ func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
 		if meets(selects, old) || meets(selects, now) {
 			i.lead.debts.Owe(by, listed)
 		}
-		if _, part := theName(by); !part && meets(selects, o) {
+		if !by.part() && meets(selects, o) {
 			s.changes.Record(name, listed, listed)
 		}
 	}

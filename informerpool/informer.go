@@ -121,8 +121,8 @@ func newInformer(p *Pool, key Key) *informer {
 		holders: holders{leases: map[*Lease]struct{}{}},
 	}
 	i.siblings = i.cluster.siblingsLocked(key.Resource.GroupResource())
-	name, alone := theName(key)
-	i.name, i.part = name, !alone && key.LabelSelector+key.FieldSelector != ""
+	name, _ := theName(key)
+	i.name, i.part = name, key.part()
 	if i.selects = selects(key); name == "" {
 		i.label = requiredLabel(key)
 	}

@@ -186,6 +186,13 @@ func theName(k Key) (name string, alone bool) {
 	return name, exact && len(selector.Requirements()) == 1 && k.LabelSelector == ""
 }
 
+// part reports whether a key selects by labels, or by other fields than one name:
+// what its informer lacks may exist.
+func (k Key) part() bool {
+	_, alone := theName(k)
+	return !alone && k.LabelSelector+k.FieldSelector != ""
+}
+
 // requiredLabel returns a label that all objects of a key have, if there is one.
 func requiredLabel(k Key) label {
 	if k.LabelSelector == "" {

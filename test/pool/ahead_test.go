@@ -4,6 +4,7 @@
 package pool_test
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"testing"
@@ -23,8 +24,8 @@ import (
 // the creation alone: it is outdated until it has the delete, whether or not the
 // first one has ended meanwhile.
 func TestHazardObjectComesAndGoesBehindAnotherInformer(t *testing.T) {
-	narrow := pooltest.Everything
-	narrow.Namespace = "ns"
+	inNamespace, named := pooltest.Everything, pooltest.Everything
+	inNamespace.Namespace, named.Namespace, named.FieldSelector = "ns", "ns", "metadata.name=new"
 	for name, see := range map[string]func(*pooltest.Server, *pooltest.Watch, ...[]byte){
 		"watch": func(_ *pooltest.Server, w *pooltest.Watch, frames ...[]byte) {
 			for _, f := range frames {
@@ -37,8 +38,12 @@ func TestHazardObjectComesAndGoesBehindAnotherInformer(t *testing.T) {
 			w.End(io.ErrUnexpectedEOF)
 		},
 	} {
-		for _, ends := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
+		for _, c := range []struct {
+			narrow informerpool.Key
+			ends   bool
+		}{{inNamespace, false}, {inNamespace, true}, {named, false}, {named, true}} {
+			narrow := c.narrow
+			t.Run(fmt.Sprintf("%s %s %v", name, narrow.FieldSelector, c.ends), func(t *testing.T) {
 				pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 					first := pooltest.AcquireSynced(t, p, narrow)
 					late := pooltest.AcquireSynced(t, p, pooltest.Everything)
@@ -60,7 +65,7 @@ func TestHazardObjectComesAndGoesBehindAnotherInformer(t *testing.T) {
 					require.True(t, apierrors.IsNotFound(err), "%v", err)
 					_, outdated := first.Outdated("ns", "new", nil)
 					require.False(t, outdated)
-					if ends {
+					if c.ends {
 						first.ReleaseNow()
 						synctest.Wait()
 					}
