@@ -186,7 +186,7 @@ func (c *cluster) Connected() {
 // found.
 func (c *cluster) noticeTwins() {
 	uid := c.conn.View().UID
-	if others := c.cc.clusters.twins.Put(c.key, uid); len(others) > 0 {
+	if others := c.cc.clusters.twins.put(c.key, uid); len(others) > 0 {
 		c.cc.log.Info("Two keys lead to the same cluster: each has a connection and caches of its own, "+
 			"and what is done for every cluster is done twice",
 			"cluster", c.name, "same", namesOf(others), "uid", uid)
@@ -240,7 +240,7 @@ func (c *cluster) Relabeled(changed bool) {
 
 // Evicted drops the cached objects.
 func (c *cluster) Evicted() {
-	c.cc.clusters.twins.Drop(c.key)
+	c.cc.clusters.twins.drop(c.key)
 	c.cc.pool.Evict(c.key)
 	c.emit(events.Removed)
 }

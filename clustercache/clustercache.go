@@ -17,7 +17,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
-	"github.com/fleetcache/fleetcache/clustercache/internal/twins"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -57,7 +56,7 @@ type clusters struct {
 	mu    sync.RWMutex // taken before a cluster's own locks
 	byKey map[client.ObjectKey]*cluster
 
-	twins *twins.Set[client.ObjectKey] // keys by the UID of their cluster
+	twins twins
 }
 
 // New returns a ClusterCache. It does no I/O and starts nothing. The error
@@ -84,10 +83,7 @@ func New(o Options) (*ClusterCache, error) {
 			rechecking: make(chan struct{}, 1),
 			reassigned: make(chan struct{}, 1),
 		},
-		clusters: clusters{
-			byKey: map[client.ObjectKey]*cluster{},
-			twins: twins.New(clustername.Compare),
-		},
+		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
 		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
@@ -204,7 +200,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 	if listed && cc.tenure.Serves(c.key) {
 		cc.discovery.forgotten.add(c.key)
 	}
-	cc.clusters.twins.Drop(c.key)
+	cc.clusters.twins.drop(c.key)
 	cc.events.forget(c.key) // before another cluster of the key can emit events
 	cc.clusters.mu.Unlock()
 

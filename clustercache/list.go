@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/packedlist"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/listopts"
@@ -34,8 +33,6 @@ import (
 // Without a token, a partial list would look complete to code that reads page
 // by page. controller-runtime's cache uses the same token.
 const cutAtLimit = "continue-not-supported"
-
-var _ packedlist.Lister = (*reader)(nil)
 
 // continuation returns the token of a list that was selected here.
 func continuation(cut bool) string {
@@ -81,7 +78,7 @@ func (c *cluster) selectCached(
 	return c.lookUpAll(o, gvk, lo)
 }
 
-// ListPacked implements packedlist.Lister.
+// ListPacked is List without the decoding, for package fleet.
 func (r *reader) ListPacked(
 	ctx context.Context, kind client.Object, live bool, opts ...client.ListOption,
 ) ([]*informerpool.Object, bool, error) {
@@ -122,7 +119,7 @@ func (r *reader) ListPacked(
 	return objects, false, nil
 }
 
-// Decode implements packedlist.Lister.
+// Decode decodes an object of ListPacked.
 func (r *reader) Decode(o *informerpool.Object, dst client.Object) error {
 	return r.cc.pool.Decode(o, dst)
 }

@@ -4,6 +4,7 @@
 package clustercache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Options configure a ClusterCache. Resolver is required; every other field has
@@ -241,26 +241,27 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MetricsRegisterer == nil {
 		o.MetricsRegisterer = ctrlmetrics.Registry
 	}
-	defaults.Set(&o.Name, "default")
-	defaults.Set(&o.ProbePath, "/readyz")
-	defaults.Set(&o.ProbeInterval, 10*time.Second)
-	defaults.Set(&o.ProbeTimeout, 5*time.Second)
-	defaults.Set(&o.FailureThreshold, 3)
-	defaults.Set(&o.SuccessThreshold, 2)
-	defaults.Set(&o.ProbeConcurrency, 50)
-	defaults.Set(&o.ConnectConcurrency, 20)
-	defaults.Set(&o.MaxBackoff, 30*time.Second)
-	defaults.Set(&o.RetryInterval, 10*time.Second)
+	o.Name = cmp.Or(o.Name, "default")
+	o.ProbePath = cmp.Or(o.ProbePath, "/readyz")
+	o.ProbeInterval = cmp.Or(o.ProbeInterval, 10*time.Second)
+	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 5*time.Second)
+	o.FailureThreshold = cmp.Or(o.FailureThreshold, 3)
+	o.SuccessThreshold = cmp.Or(o.SuccessThreshold, 2)
+	o.ProbeConcurrency = cmp.Or(o.ProbeConcurrency, 50)
+	o.ConnectConcurrency = cmp.Or(o.ConnectConcurrency, 20)
+	o.MaxBackoff = cmp.Or(o.MaxBackoff, 30*time.Second)
+	o.RetryInterval = cmp.Or(o.RetryInterval, 10*time.Second)
 	if _, all := resolver.AsNotifier(o.Resolver); all {
-		defaults.Set(&o.ResolveInterval, 10*time.Minute)
+		o.ResolveInterval = cmp.Or(o.ResolveInterval, 10*time.Minute)
 	}
-	defaults.Set(&o.ResolveInterval, time.Minute)
-	defaults.Set(&o.Grace, 30*time.Second)
-	defaults.Set(&o.RequestTimeout, 30*time.Second)
-	defaults.Set(&o.IdleTimeout, 10*time.Minute)
-	defaults.Set(&o.StaleAfter, 3*time.Minute)
-	defaults.Set(&o.MaxLiveBytes, 1<<30)
-	defaults.Set(&o.Informers.PermissionInterval, max(o.StaleAfter, informerpool.MinPermissionInterval))
+	o.ResolveInterval = cmp.Or(o.ResolveInterval, time.Minute)
+	o.Grace = cmp.Or(o.Grace, 30*time.Second)
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, 30*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 10*time.Minute)
+	o.StaleAfter = cmp.Or(o.StaleAfter, 3*time.Minute)
+	o.MaxLiveBytes = cmp.Or(o.MaxLiveBytes, 1<<30)
+	o.Informers.PermissionInterval = cmp.Or(o.Informers.PermissionInterval,
+		max(o.StaleAfter, informerpool.MinPermissionInterval))
 
 	return o, err
 }

@@ -38,7 +38,7 @@ func (c *cluster) status() status.Cluster {
 		LastEvent:        sum.LastEvent,
 		UID:              v.UID,
 		Epoch:            string(v.Epoch),
-		SameAs:           c.cc.clusters.twins.Others(c.key),
+		SameAs:           c.cc.clusters.twins.others(c.key),
 		ServerVersion:    v.Version,
 		Revision:         v.Access.Revision(),
 		AccessSince:      v.AccessSince,

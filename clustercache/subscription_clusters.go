@@ -16,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/goroutine"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
@@ -95,7 +95,7 @@ func (s *clusterSubscription) run(queue *clusterSubscriber) {
 
 func (s *clusterSubscription) handle(e events.Cluster) {
 	err := s.cc.calls.Call("handler of cluster events", func() error {
-		s.worker.Store(goroutine.ID())
+		s.worker.Store(callback.Goroutine())
 		s.handler(e)
 		return nil
 	}, "cluster", clusterName(e.Cluster), "event", string(e.Type))
@@ -111,7 +111,7 @@ func (s *clusterSubscription) wait(ctx context.Context) error {
 	started := s.mu.queue != nil
 	s.mu.Unlock()
 
-	if !started || s.worker.Load() == goroutine.ID() {
+	if !started || s.worker.Load() == callback.Goroutine() {
 		return nil // start does nothing after stop
 	}
 	select {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
-	"github.com/fleetcache/fleetcache/internal/goroutine"
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // levelSubscription delivers an event for each key that has changed, on a
@@ -91,7 +91,7 @@ func (s *levelSubscription[K]) run() {
 			return
 		}
 		err := s.cc.calls.Call(s.callback, func() error {
-			s.worker.Store(goroutine.ID())
+			s.worker.Store(callback.Goroutine())
 			s.deliver(key, initial)
 			return nil
 		})
@@ -117,7 +117,7 @@ func (s *levelSubscription[K]) wait(ctx context.Context) error {
 	started := s.started
 	s.mu.Unlock()
 
-	if !started || s.worker.Load() == goroutine.ID() {
+	if !started || s.worker.Load() == callback.Goroutine() {
 		return nil // start does nothing after stop
 	}
 	select {

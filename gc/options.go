@@ -4,6 +4,7 @@
 package gc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
-
-	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Options configure a Collector. No callback is called under a lock; all of
@@ -114,12 +113,12 @@ func (o Options[O, R]) complete() (Options[O, R], error) {
 		}
 	}
 
-	defaults.Set(&o.Grace, defaultGrace)
-	defaults.Set(&o.MinInterval, defaultMinInterval)
-	defaults.Set(&o.MaxInterval, max(defaultMaxInterval, o.MinInterval))
-	defaults.Set(&o.Timeout, defaultTimeout)
-	defaults.Set(&o.Concurrency, defaultConcurrency)
-	defaults.Set(&o.Rate, defaultRate)
+	o.Grace = cmp.Or(o.Grace, defaultGrace)
+	o.MinInterval = cmp.Or(o.MinInterval, defaultMinInterval)
+	o.MaxInterval = cmp.Or(o.MaxInterval, max(defaultMaxInterval, o.MinInterval))
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Concurrency = cmp.Or(o.Concurrency, defaultConcurrency)
+	o.Rate = cmp.Or(o.Rate, defaultRate)
 	if o.MaxInterval < o.MinInterval {
 		return o, errors.New("gc: Options.MaxInterval must not be shorter than MinInterval")
 	}

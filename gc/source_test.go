@@ -18,7 +18,6 @@ import (
 // TestImportsNoKubernetes keeps the package usable for any kind of resource.
 func TestImportsNoKubernetes(t *testing.T) {
 	allowed := []string{
-		"github.com/fleetcache/fleetcache/internal/defaults",
 		"github.com/fleetcache/fleetcache/internal/timetable", // which imports only the standard library
 		"github.com/go-logr/logr",
 		"golang.org/x/time/rate",

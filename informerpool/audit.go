@@ -16,7 +16,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
-	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
 	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/wire"
@@ -131,7 +130,7 @@ func (a *audit) begin() bool {
 	if !a.followsLocked() {
 		return false
 	}
-	a.informer.mu.touched, a.since = touched.New(), a.informer.lookLocked()
+	a.informer.mu.touched, a.since = comparison.NewChanges(), a.informer.lookLocked()
 
 	return true
 }

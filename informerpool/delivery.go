@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
-	"github.com/fleetcache/fleetcache/internal/goroutine"
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // remainder holds the events that are still to be delivered after the handler
@@ -22,7 +22,7 @@ type remainder struct {
 // deliver calls the handler until the queue is empty. If the handler ends the
 // goroutine, another goroutine continues.
 func (s *Subscription) deliver() {
-	id := goroutine.ID()
+	id := callback.Goroutine()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -129,7 +129,7 @@ func (s *Subscription) guard(name string, key *Key, event string, f func()) {
 func (s *Subscription) drain(ctx context.Context, ln *listener) error {
 	for {
 		s.mu.Lock()
-		if s.mu.current == nil || (ln != nil && s.mu.current != ln) || s.mu.worker == goroutine.ID() {
+		if s.mu.current == nil || (ln != nil && s.mu.current != ln) || s.mu.worker == callback.Goroutine() {
 			s.mu.Unlock()
 			return nil
 		}

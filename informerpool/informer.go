@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
+	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
 	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
-	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
 )
 
 // State is a phase in the lifetime of an informer.
@@ -83,7 +83,7 @@ type informer struct {
 		position
 
 		seen      seenObjects
-		touched   *touched.Changes // the stream's changes since an audit began; nil without one
+		touched   *comparison.Changes // the stream's changes since an audit began; nil without one
 		attempt   attempt
 		listeners []*listener
 		waiters   waiters

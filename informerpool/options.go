@@ -4,14 +4,13 @@
 package informerpool
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Defaults of [Options].
@@ -223,20 +222,20 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
-	defaults.Set(&o.Linger, DefaultLinger)
-	defaults.Set(&o.StallTimeout, DefaultStallTimeout)
-	defaults.Set(&o.WatchTimeout, DefaultWatchTimeout)
-	defaults.Set(&o.PollInterval, DefaultPollInterval)
-	defaults.Set(&o.AuditInterval, DefaultAuditInterval)
-	defaults.Set(&o.ListConcurrency, DefaultListConcurrency)
-	defaults.Set(&o.PermitTimeout, DefaultPermitTimeout)
-	defaults.Set(&o.PageSize, DefaultPageSize)
-	defaults.Set(&o.MaxBackoff, DefaultMaxBackoff)
-	defaults.Set(&o.PermissionInterval, DefaultPermissionInterval)
-	defaults.Set(&o.MaxObjectBytes, DefaultMaxObjectBytes)
-	defaults.Set(&o.MaxObjects, DefaultMaxObjects)
-	defaults.Set(&o.MaxClusterBytes, DefaultMaxClusterBytes)
-	defaults.Set(&o.DecodedBytes, DefaultDecodedBytes)
+	o.Linger = cmp.Or(o.Linger, DefaultLinger)
+	o.StallTimeout = cmp.Or(o.StallTimeout, DefaultStallTimeout)
+	o.WatchTimeout = cmp.Or(o.WatchTimeout, DefaultWatchTimeout)
+	o.PollInterval = cmp.Or(o.PollInterval, DefaultPollInterval)
+	o.AuditInterval = cmp.Or(o.AuditInterval, DefaultAuditInterval)
+	o.ListConcurrency = cmp.Or(o.ListConcurrency, DefaultListConcurrency)
+	o.PermitTimeout = cmp.Or(o.PermitTimeout, DefaultPermitTimeout)
+	o.PageSize = cmp.Or(o.PageSize, DefaultPageSize)
+	o.MaxBackoff = cmp.Or(o.MaxBackoff, DefaultMaxBackoff)
+	o.PermissionInterval = cmp.Or(o.PermissionInterval, DefaultPermissionInterval)
+	o.MaxObjectBytes = cmp.Or(o.MaxObjectBytes, DefaultMaxObjectBytes)
+	o.MaxObjects = cmp.Or(o.MaxObjects, DefaultMaxObjects)
+	o.MaxClusterBytes = cmp.Or(o.MaxClusterBytes, DefaultMaxClusterBytes)
+	o.DecodedBytes = cmp.Or(o.DecodedBytes, DefaultDecodedBytes)
 
 	return o, errors.Join(errs...)
 }

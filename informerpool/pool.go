@@ -15,9 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/calls"
-	"github.com/fleetcache/fleetcache/informerpool/internal/clock"
 	"github.com/fleetcache/fleetcache/informerpool/internal/decoded"
-	"github.com/fleetcache/fleetcache/informerpool/internal/permits"
 	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
@@ -29,9 +27,9 @@ type Pool struct {
 	options Options
 	codec   *packed.Codec
 	calls   calls.Caller
-	permits *permits.Permits
+	permits *permits
 	decoded *decoded.Cache
-	clock   clock.Clock
+	clock   clock
 
 	ctx     context.Context //nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
@@ -72,9 +70,9 @@ func New(o Options) (*Pool, error) {
 		options: o,
 		codec:   codec,
 		calls:   calls.Caller{Logger: o.Logger, OnPanic: o.OnPanic},
-		permits: permits.New(o.ListConcurrency, o.PermitTimeout),
+		permits: newPermits(o.ListConcurrency, o.PermitTimeout),
 		decoded: decoded.New(o.DecodedBytes),
-		clock:   clock.Clock{Zero: time.Now()},
+		clock:   clock{zero: time.Now()},
 		ctx:     ctx,
 		cancel:  cancel,
 	}

@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -119,7 +118,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
 	r.at.begin(r.server.repeats || ordering.Versionless(r.at.resume))
 	if apierrors.IsMethodNotSupported(err) {
-		r.server.unwatchable = time.Now().Add(fallback.Age)
+		r.server.unwatchable = time.Now().Add(fallbackAge)
 		return nil, errPolled
 	}
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -95,7 +94,7 @@ func (r *reflector) hears(ctx context.Context, due time.Time) bool {
 	r.server.count(countWatches)
 	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
 	if apierrors.IsMethodNotSupported(err) {
-		r.server.unwatchable = time.Now().Add(fallback.Age)
+		r.server.unwatchable = time.Now().Add(fallbackAge)
 	}
 	if err != nil {
 		return false

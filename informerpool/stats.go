@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
 	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
 	"github.com/fleetcache/fleetcache/informerpool/internal/width"
 )
@@ -198,7 +197,7 @@ type clusterStats struct {
 
 	counts counts
 
-	paged fallback.Groups // those whose server does not stream lists; they are paged
+	paged fallbackGroups // those whose server does not stream lists; they are paged
 
 	definitions definitions // that its informers have asked for
 

@@ -4,6 +4,7 @@
 package clustercachetest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"reflect"
@@ -21,7 +22,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/internal/defaults"
 	"github.com/fleetcache/fleetcache/internal/directory"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
@@ -222,8 +222,8 @@ func inBubble() bool { return time.Now().Year() < 2020 }
 func (f *Fleet) cacheOptions() clustercache.Options {
 	o := f.options.Cache
 	o.Resolver, o.Discover = f.names, true
-	defaults.Set(&o.Scheme, f.scheme)
-	defaults.Set(&o.QPS, -1)
+	o.Scheme = cmp.Or(o.Scheme, f.scheme)
+	o.QPS = cmp.Or(o.QPS, -1)
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.FromSlogHandler(slog.NewTextHandler(f.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
@@ -232,13 +232,13 @@ func (f *Fleet) cacheOptions() clustercache.Options {
 	}
 
 	if !inBubble() {
-		defaults.Set(&o.ProbeInterval, 250*time.Millisecond)
-		defaults.Set(&o.FailureThreshold, 1)
-		defaults.Set(&o.SuccessThreshold, 1)
-		defaults.Set(&o.RetryInterval, 250*time.Millisecond)
-		defaults.Set(&o.MaxBackoff, time.Second)
-		defaults.Set(&o.Grace, 100*time.Millisecond)
-		defaults.Set(&o.Informers.MaxBackoff, time.Second)
+		o.ProbeInterval = cmp.Or(o.ProbeInterval, 250*time.Millisecond)
+		o.FailureThreshold = cmp.Or(o.FailureThreshold, 1)
+		o.SuccessThreshold = cmp.Or(o.SuccessThreshold, 1)
+		o.RetryInterval = cmp.Or(o.RetryInterval, 250*time.Millisecond)
+		o.MaxBackoff = cmp.Or(o.MaxBackoff, time.Second)
+		o.Grace = cmp.Or(o.Grace, 100*time.Millisecond)
+		o.Informers.MaxBackoff = cmp.Or(o.Informers.MaxBackoff, time.Second)
 	}
 
 	return o

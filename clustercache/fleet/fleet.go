@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/clustercache/internal/packedlist"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -30,7 +29,7 @@ type Answer[T client.Object] struct {
 
 	gvk     schema.GroupVersionKind
 	objects []*informerpool.Object
-	decode  packedlist.Lister
+	decode  lister
 	goType  reflect.Type // *T
 }
 

@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Options select the clusters of a read, and say how it proceeds. They are an
@@ -122,8 +122,8 @@ func newRead(cc *clustercache.ClusterCache, kind client.Object, opts []client.Li
 	case r.options.Timeout < 0:
 		return nil, &clustercache.OptionError{Field: "Timeout", Err: errNegative}
 	}
-	defaults.Set(&r.options.Concurrency, 16)
-	defaults.Set(&r.options.Timeout, cc.Options().RequestTimeout)
+	r.options.Concurrency = cmp.Or(r.options.Concurrency, 16)
+	r.options.Timeout = cmp.Or(r.options.Timeout, cc.Options().RequestTimeout)
 
 	var err error
 	if r.gvk, err = apiutil.GVKForObject(kind, cc.Options().Scheme); err != nil {

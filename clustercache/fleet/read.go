@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/clustercache/internal/packedlist"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -100,9 +99,27 @@ func (r *read) list(ctx context.Context, t target, live bool) (of result, asks b
 	return of, asks
 }
 
+// lister lists the packed objects of one cluster. Every result of
+// Cluster.Reader is one.
+type lister interface {
+	// ListPacked is the List of the reader without the decoding: it takes the
+	// same options, answers from the same places, and fails with the same
+	// errors. The slice belongs to the caller; the objects are shared and
+	// read-only. Of a kind that is given as metadata, objects that the API
+	// server returns have no more than that.
+	//
+	// Where the API server would have to be queried, ListPacked does so if live
+	// is set. Otherwise it does no I/O, and the second result is true.
+	ListPacked(
+		ctx context.Context, kind client.Object, live bool, opts ...client.ListOption,
+	) ([]*informerpool.Object, bool, error)
+	// Decode decodes a packed object, as reads do. The caller owns the result.
+	Decode(o *informerpool.Object, dst client.Object) error
+}
+
 // lister returns the reader of a cluster.
-func (r *read) lister(cluster client.ObjectKey) packedlist.Lister {
-	return r.cc.Cluster(cluster).Reader().(packedlist.Lister) //nolint:forcetypeassert // as packedlist.Lister says
+func (r *read) lister(cluster client.ObjectKey) lister {
+	return r.cc.Cluster(cluster).Reader().(lister) //nolint:forcetypeassert // as the type says
 }
 
 // unlisted returns why there may be clusters that are not among the targets.

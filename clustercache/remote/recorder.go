@@ -4,6 +4,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/clustername"
-	"github.com/fleetcache/fleetcache/internal/defaults"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
@@ -55,9 +55,9 @@ func (o RecorderOptions) withDefaults() (RecorderOptions, error) {
 	check(o.Waiting >= 0, "Waiting", "negative")
 	check(o.Concurrency >= 0, "Concurrency", "negative")
 	check(o.Timeout == 0 || o.Timeout >= time.Millisecond, "Timeout", "less than a millisecond")
-	defaults.Set(&o.Waiting, 64)
-	defaults.Set(&o.Concurrency, 16)
-	defaults.Set(&o.Timeout, 10*time.Second)
+	o.Waiting = cmp.Or(o.Waiting, 64)
+	o.Concurrency = cmp.Or(o.Concurrency, 16)
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	if o.Instance == "" {
 		host, err := os.Hostname()
 		check(err == nil, "Instance", "required: the host has no name")

@@ -11,8 +11,8 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
-	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
 // consumer delivers the events of all entries to one handler: that of the
@@ -280,7 +280,7 @@ func (c *consumer) call(under *call, f func() error, keysAndValues ...any) error
 // called records that the goroutine is in a call of the handler, until the
 // returned function is called.
 func (c *consumer) called() func() {
-	id := goroutine.ID()
+	id := callback.Goroutine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.callers[id] = struct{}{}
@@ -296,7 +296,7 @@ func (c *consumer) called() func() {
 func (c *consumer) calls() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, in := c.mu.callers[goroutine.ID()]
+	_, in := c.mu.callers[callback.Goroutine()]
 	return in
 }
 

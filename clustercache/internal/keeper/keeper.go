@@ -13,6 +13,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -28,7 +29,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
-	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Config configures a Keeper.
@@ -98,12 +98,12 @@ type entry struct {
 // New returns a Keeper. It does no I/O.
 func New(c Config) (*Keeper, error) {
 	o := c.Options
-	defaults.Set(&o.Interval, persist.DefaultInterval)
-	defaults.Set(&o.BytesPerSecond, persist.DefaultBytesPerSecond)
-	defaults.Set(&o.MaxBytes, persist.DefaultMaxBytes)
-	defaults.Set(&o.MaxAge, persist.DefaultMaxAge)
-	defaults.Set(&o.MaxListAge, persist.DefaultMaxListAge)
-	defaults.Set(&o.FlushTimeout, persist.DefaultFlushTimeout)
+	o.Interval = cmp.Or(o.Interval, persist.DefaultInterval)
+	o.BytesPerSecond = cmp.Or(o.BytesPerSecond, persist.DefaultBytesPerSecond)
+	o.MaxBytes = cmp.Or(o.MaxBytes, persist.DefaultMaxBytes)
+	o.MaxAge = cmp.Or(o.MaxAge, persist.DefaultMaxAge)
+	o.MaxListAge = cmp.Or(o.MaxListAge, persist.DefaultMaxListAge)
+	o.FlushTimeout = cmp.Or(o.FlushTimeout, persist.DefaultFlushTimeout)
 	codec, err := newCodec(o.Key)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package permits_test
+package informerpool
 
 import (
 	"context"
@@ -11,18 +11,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
-
-	"github.com/fleetcache/fleetcache/informerpool/internal/permits"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestListsTakeTurns: the next list begins when one ends, and a wait that is
 // given up takes no turn.
 func TestListsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := permits.New(1, time.Hour)
+		p := newPermits(1, time.Hour)
 		release, err := p.Take(t.Context())
 		require.NoError(t, err)
 		require.False(t, p.Busy())
@@ -51,7 +46,7 @@ func TestListsTakeTurns(t *testing.T) {
 // TestHazardHungListsUseUpThePermits: a permit counts for a limited time.
 func TestHazardHungListsUseUpThePermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := permits.New(1, time.Second)
+		p := newPermits(1, time.Second)
 		hung, err := p.Take(t.Context())
 		require.NoError(t, err)
 		defer hung()

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package fallback_test
+package informerpool
 
 import (
 	"testing"
@@ -9,18 +9,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
 )
 
 // TestFindingsAgePerGroup: an upgraded server is asked again, and a group does
 // not speak for another one.
 func TestFindingsAgePerGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g fallback.Groups
+		var g fallbackGroups
 		require.False(t, g.Has("apps"))
 		g.Add("apps")
-		time.Sleep(fallback.Age)
+		time.Sleep(fallbackAge)
 		g.Add("batch")
 		require.True(t, g.Has("apps"))
 		time.Sleep(time.Second)

@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fallback remembers which API groups of a cluster do not support
-// something, and need a fallback.
-package fallback
+package informerpool
 
 import (
 	"maps"
@@ -11,38 +9,38 @@ import (
 	"time"
 )
 
-// Age is how long a missing capability is remembered. Servers are upgraded,
+// fallbackAge is how long a missing capability is remembered. Servers are upgraded,
 // downgraded and replaced in place.
-const Age = 10 * time.Minute
+const fallbackAge = 10 * time.Minute
 
-// Groups are API groups whose server lacks a capability, each with the time
-// when that was found: a group may have a server of its own. The zero value is
-// empty. Groups are safe for concurrent use.
-type Groups struct {
+// fallbackGroups are the API groups of a cluster whose server lacks a
+// capability, each with the time when that was found: a group may have a server
+// of its own. The zero value is empty. They are safe for concurrent use.
+type fallbackGroups struct {
 	mu    sync.Mutex // protects since; no other lock is taken under it
 	since map[string]time.Time
 }
 
 // Add records that the group's server lacks the capability.
-func (g *Groups) Add(group string) {
+func (g *fallbackGroups) Add(group string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	if g.since == nil {
 		g.since = map[string]time.Time{}
 	}
-	maps.DeleteFunc(g.since, func(_ string, since time.Time) bool { return time.Since(since) > Age })
+	maps.DeleteFunc(g.since, func(_ string, since time.Time) bool { return time.Since(since) > fallbackAge })
 	g.since[group] = time.Now()
 }
 
 // Has reports whether the group's server was recently found to lack the
 // capability.
-func (g *Groups) Has(group string) bool {
+func (g *fallbackGroups) Has(group string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	since, ok := g.since[group]
-	if ok && time.Since(since) > Age {
+	if ok && time.Since(since) > fallbackAge {
 		delete(g.since, group)
 		return false
 	}
@@ -50,7 +48,7 @@ func (g *Groups) Has(group string) bool {
 }
 
 // Forget drops all findings: another server may answer now.
-func (g *Groups) Forget() {
+func (g *fallbackGroups) Forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	clear(g.since)

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package touched remembers what a stream has changed while an audit runs.
-package touched
+package comparison
 
 import (
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +18,8 @@ const (
 	changeBytes = 100
 )
 
-// Changes hold the last version of each object that a stream has changed.
+// Changes hold the last version of each object that a stream has changed while
+// an audit runs.
 type Changes struct {
 	versions map[types.NamespacedName]string
 	bytes    int
@@ -41,8 +41,8 @@ func (c *Changes) Note(o *packed.Object) {
 	}
 }
 
-// New returns changes to record in.
-func New() *Changes { return &Changes{versions: map[types.NamespacedName]string{}} }
+// NewChanges returns changes to record in.
+func NewChanges() *Changes { return &Changes{versions: map[types.NamespacedName]string{}} }
 
 // Over reports whether there were more changes than are remembered.
 func (c *Changes) Over() bool { return c.over }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package touched_test
+package comparison_test
 
 import (
 	"strconv"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
+	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -30,10 +30,10 @@ func TestHazardServerChangesWithoutEnd(t *testing.T) {
 		require.NoError(t, err)
 		return o
 	}
-	var none *touched.Changes
+	var none *comparison.Changes
 	none.Note(changed("a", "1")) // no audit is running
 
-	c := touched.New()
+	c := comparison.NewChanges()
 	for version := range 100_000 {
 		if version%1000 == 0 {
 			c.Note(changed("a", strconv.Itoa(version+1)))

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clock
+package informerpool
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 )
 
 func TestHazardWallClockJumpsOfAnInformer(t *testing.T) {
-	c := Clock{Zero: time.Now()}
+	c := clock{zero: time.Now()}
 	require.Contains(t, c.At(c.Now()).String(), " m=",
 		"an age is computed from the monotonic clock, whatever the wall clock says")
 	require.True(t, c.At(0).IsZero())

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package permits bounds how many lists run at once.
-package permits
+package informerpool
 
 import (
 	"context"
@@ -11,20 +10,20 @@ import (
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
-// Permits bound how many lists run at once, so that a fleet that reconnects
+// permits bound how many lists run at once, so that a fleet that reconnects
 // does not list all at the same moment. A permit counts for a limited time
 // only, and for much less where lists are usually quick: clusters that hang
 // must not use up the permits.
-type Permits struct{ queue *workpool.Queue }
+type permits struct{ queue *workpool.Queue }
 
-// New returns n permits, each of which counts for timeout at most.
-func New(n int, timeout time.Duration) *Permits {
-	return &Permits{queue: workpool.NewLearning(n, timeout)}
+// newPermits returns n permits, each of which counts for timeout at most.
+func newPermits(n int, timeout time.Duration) *permits {
+	return &permits{queue: workpool.NewLearning(n, timeout)}
 }
 
 // Take waits for a permit. The function it returns gives it back, and may be
 // called more than once.
-func (p *Permits) Take(ctx context.Context) (func(), error) {
+func (p *permits) Take(ctx context.Context) (func(), error) {
 	turn := make(chan struct{})
 	slot := p.queue.Submit(func() { close(turn) })
 	select {
@@ -37,7 +36,7 @@ func (p *Permits) Take(ctx context.Context) (func(), error) {
 }
 
 // Listed records the duration of a list that completed.
-func (p *Permits) Listed(took time.Duration) { p.queue.Succeeded(took) }
+func (p *permits) Listed(took time.Duration) { p.queue.Succeeded(took) }
 
 // Busy reports whether lists wait for a permit.
-func (p *Permits) Busy() bool { return p.queue.Waiting() }
+func (p *permits) Busy() bool { return p.queue.Waiting() }
