@@ -160,13 +160,9 @@ func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
 }
 
 // Subscribe returns a subscription to the events of the objects that a
-// selection selects. It does no I/O, and nothing is delivered before Start. The
-// first events are those of the objects that exist, marked as Initial. While
-// the handler is busy or the subscription is paused, the events of an object
-// are merged: the handler delays no other subscriber. A panic of the handler or
-// of a predicate is logged, counted by Failures, and loses only the event. The
-// error is that of an invalid kind or selector, an [*OptionError], or
-// [ErrClosed].
+// selection selects; the first are those of the objects that exist.
+// [events.Subscription] says how subscriptions deliver. The error is that of an
+// invalid kind or selector, an [*OptionError], or [ErrClosed].
 func (cc *ClusterCache) Subscribe(
 	selection events.Selection, handler func(events.Object),
 ) (events.Subscription, error) {
@@ -180,15 +176,12 @@ func (cc *ClusterCache) Subscribe(
 	return newSubscription(cc, "objects", s), nil
 }
 
-// SubscribeClusters returns a subscription to the events of clusters. It does
-// no I/O, and nothing is delivered before Start. The first events are the
-// states of the known clusters, marked as Initial. Events are merged while the
-// handler is busy or the subscription is paused, as [events.Cluster] describes. A
-// panic of the handler is logged, counted by Failures, and loses only the
-// event. The error is an [*OptionError], or [ErrClosed].
+// SubscribeClusters returns a subscription to the events of clusters; the first
+// are the states of the known ones. The error is an [*OptionError], or
+// [ErrClosed].
 //
-// For each silentFor, which must be positive, the subscription also gets an
-// event of type [events.Silent] when a cluster has left probes and attempts to connect
+// For each silentFor, which must be positive, there is also an event of type
+// [events.Silent] when a cluster has left probes and attempts to connect
 // unanswered for that long, once for each silence. The silence of a cluster
 // that never answered begins with its first failure.
 func (cc *ClusterCache) SubscribeClusters(
@@ -210,12 +203,9 @@ func (cc *ClusterCache) SubscribeClusters(
 
 // SubscribeWatches returns a subscription to the changes of watches: the kind
 // was found or is not served, the first list is complete, the server refuses,
-// the stream broke, is too old to be trusted, or has healed. It does no I/O,
-// and nothing is delivered before Start. The first events are the states of all
-// watches, marked as Initial. Changes of a watch are merged while the handler
-// is busy or the subscription is paused; the last one is always delivered. A
-// panic of the handler is logged, counted by Failures, and loses only the
-// event. The error is an [*OptionError], or [ErrClosed].
+// the stream broke, is too old to be trusted, or has healed. The first events
+// are the states of all watches. The error is an [*OptionError], or
+// [ErrClosed].
 func (cc *ClusterCache) SubscribeWatches(handler func(events.Watch)) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
@@ -227,32 +217,10 @@ func (cc *ClusterCache) SubscribeWatches(handler func(events.Watch)) (events.Sub
 }
 
 // SubscribeOwners returns a subscription to the owners of declarations whose
-// reads may be answered differently now. An event follows
-//   - every change of an object that a declared target covers, whichever watch
-//     of its kind brings it: reads are answered from any that covers them;
-//   - every change that concerns the reads of a watch which covers a declared
-//     target: it has synced, is refused, is too old to be trusted, or has healed;
-//   - every change of the phase, or of its reason, of a cluster of a target;
-//   - every change of the clusters that a target's ClusterSelector selects, and
-//     the moment in which it is settled for the first time;
-//   - the end of what it declared because GC.InUse found it gone: if it exists,
-//     it has to declare again.
-//
-// So an owner that runs for each event, declares what it needs and reads it,
-// never stays behind what a read would return, without polling. An owner that
-// joins a watch which others already use is delivered once, too, since it may
-// have read before it declared. One that comes back to a target which it has
-// left in the last ten minutes, as with a Drop before each Declare, is delivered
-// only if the target has changed meanwhile: declaring calls nobody for what was
-// there. An owner that comes back again and again is named in the log, and, if
-// that calls it each time, is delivered no more often than every ten seconds.
-// Events of an owner are merged until they are delivered. It costs as many steps
-// as owners are concerned.
-//
-// It does no I/O, and nothing is delivered before Start. The first events are
-// all owners, marked as Initial. A panic of the handler is logged, counted by
-// Failures, and loses only the event. The error is an [*OptionError], or
-// [ErrClosed].
+// reads may be answered differently now; the first events are all owners. An
+// owner that runs for each event, declares what it needs and reads it, never
+// stays behind what a read would return, without polling. docs/watching.md lists
+// what calls an owner. The error is an [*OptionError], or [ErrClosed].
 func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
@@ -263,12 +231,10 @@ func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (events.Subscr
 	return newSubscription(cc, "owners", newOwnerSubscription(cc, handler)), nil
 }
 
-// ObjectEvents yields an event for every object that exists, marked as Initial,
-// and then its changes, until ctx ends, the loop is left, or the ClusterCache
-// stops. While the loop is busy, events of an object are merged: the loop
-// delays no other subscriber. Each range over the sequence is a separate
-// subscription. The error is that of an invalid kind or selector, or an
-// [*OptionError].
+// ObjectEvents yields the events of [ClusterCache.Subscribe] until ctx ends, the
+// loop is left, or the ClusterCache stops. Each range over the sequence is a
+// separate subscription. The error is that of an invalid kind or selector, or
+// an [*OptionError].
 func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec events.Selection) (iter.Seq[events.Object], error) {
 	if _, err := cc.selected(spec); err != nil {
 		return nil, err
@@ -305,9 +271,8 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec events.Selection)
 	}, nil
 }
 
-// ClusterEvents yields the state of every known cluster, and then every change,
-// until ctx ends, the loop is left, or the ClusterCache stops. A slow loop
-// delays neither the clusters nor other subscribers. Each range over it is a
+// ClusterEvents yields the events of [ClusterCache.SubscribeClusters] until ctx
+// ends, the loop is left, or the ClusterCache stops. Each range over it is a
 // separate subscription.
 func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[events.Cluster] {
 	return func(yield func(events.Cluster) bool) {

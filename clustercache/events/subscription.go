@@ -11,11 +11,14 @@ import (
 )
 
 // Subscription delivers events to one handler, one at a time, from Start until
-// Stop. Nothing is delivered before Start of the ClusterCache. While the handler
-// is busy, or the subscription is paused, events are merged: the handler delays
-// no other subscriber. A panic of the handler is logged, counted by Failures,
-// and loses only the event. The sources of clustercache/controller are built on
-// it. All methods may be called from many goroutines, and none but Close waits.
+// Stop. Nothing is delivered before Start of the ClusterCache. The first events
+// are what exists, marked as Initial. While the handler is busy, or the
+// subscription is paused, the events of an object, cluster, watch or owner are
+// merged, and the last state is always delivered: the handler delays no other
+// subscriber. A panic of the handler or of a predicate is logged, counted by
+// Failures, and loses only the event. The sources of clustercache/controller are
+// built on it. All methods may be called from many goroutines, and none but
+// Close waits.
 //
 //	             +----------- Trigger, TriggerAll ------------+
 //	             v                                            |
