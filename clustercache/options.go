@@ -40,22 +40,19 @@ type Options struct {
 	// changes that a [resolver.Notifier] reports take effect at once.
 	Resolver resolver.Resolver
 	// Discover makes every cluster that the Resolver lists known; the Resolver
-	// must be a [resolver.Lister]. Without it, a cluster becomes known by
-	// Engage, Watch, Declare, or a read in mode AutoWatch. A cluster that is no
-	// longer listed, and has no access, is removed after Grace, unless it was
-	// engaged.
+	// must be a [resolver.Lister]. A cluster that is no longer listed, and has
+	// no access, is removed after Grace, unless it was engaged.
 	Discover bool
 	// Sharding lets the replicas of an operator share the clusters, such as a
 	// sharding.Sharding. Then Discover makes only those clusters known that
 	// this replica owns or stands by for, sources of controllers deliver only
-	// those that it owns, and writes to others fail with [ErrNotOwner], without
-	// a request. Start the Sharding as well and, without Discover, call its
-	// SetClusters. Nil means that this replica owns all.
+	// those that it owns, and writes to others fail with [ErrNotOwner]. Start
+	// the Sharding as well and, without Discover, call its SetClusters. Nil
+	// means that this replica owns all.
 	Sharding ownership.Sharding
-	// LeaderOnly makes a manager start the cache only once it leads. Until then
-	// reads and writes fail with [ErrNotStarted], and ReadyzCheck succeeds. A
-	// new leader begins with cold caches. Not together with Sharding. Default:
-	// false, every replica is connected.
+	// LeaderOnly makes a manager start the cache only once it leads, with cold
+	// caches. Until then reads and writes fail with [ErrNotStarted], and
+	// ReadyzCheck succeeds. Not together with Sharding.
 	LeaderOnly bool
 	// Scheme maps Go types to kinds. Defaults to client-go's scheme.
 	Scheme *runtime.Scheme
@@ -74,9 +71,8 @@ type Options struct {
 	// ReadYourWrites makes reads by a [Cluster.Client] show what the clients
 	// of this ClusterCache wrote before: where the cache is behind, they wait
 	// for it until the write is this old, such as a second; then the API server
-	// answers or, in mode CacheOnly, the read fails with [ErrStale]. Defaults
-	// to 0, never. docs/reading.md says which writes count, and how to except
-	// one.
+	// answers or, in mode CacheOnly, the read fails with [ErrStale].
+	// docs/reading.md says which writes count. Defaults to 0, never.
 	ReadYourWrites time.Duration
 	// IdleTimeout is how long an informer started by a read in mode [AutoWatch]
 	// runs after the last such read. Defaults to 10 min.
@@ -92,13 +88,10 @@ type Options struct {
 	// does not exist, the probe requests /version. Defaults to /readyz.
 	ProbePath string
 	// ProbeInterval is the time between two probes of a cluster that shows no
-	// other sign of life, shortened by up to a fifth, at random. A broken
-	// connection is followed by a probe at once, and a refused one by a probe
-	// every 500 ms. Defaults to 10 s.
+	// other sign of life, less up to a fifth, at random. Defaults to 10 s.
 	ProbeInterval time.Duration
 	// ProbeTimeout bounds each request of a probe or of connecting, and each
-	// query of the Resolver, with all that they wait for. An attempt to connect
-	// takes at most 24 times as long. Defaults to 5 s.
+	// query of the Resolver, with all that they wait for. Defaults to 5 s.
 	ProbeTimeout time.Duration
 	// FailureThreshold is the number of consecutive failed probes after which a
 	// cluster is disconnected. Defaults to 3.
@@ -110,42 +103,36 @@ type Options struct {
 	// Defaults to 50.
 	ProbeConcurrency int
 	// SilentAfter is how long a cluster may leave probes and attempts to
-	// connect unanswered before subscribers get an event of type [events.Silent], once
-	// for each silence. Zero means never.
+	// connect unanswered before an event of type [events.Silent]. Zero means
+	// never.
 	SilentAfter time.Duration
 	// ConnectConcurrency limits the attempts to connect, and the look-ups of
 	// kinds, that run at once in all clusters, not counting those that take
-	// longer than a second. None waits for longer than 500 ms. Defaults to 20.
+	// longer than a second. Defaults to 20.
 	ConnectConcurrency int
 	// MaxBackoff caps the time between two attempts to connect, which starts at
-	// 1 s and doubles; half of it is random. After a connection it is at most
-	// 3 s or an eighth of the time since then. Defaults to 30 s.
+	// 1 s and doubles. Defaults to 30 s.
 	MaxBackoff time.Duration
 	// RetryInterval is how long to wait before asking again after the answer
 	// "not yet", from the resolver about access or from a cluster about a kind
 	// that it does not serve. Defaults to 10 s.
 	RetryInterval time.Duration
 	// ResolveInterval is how often the resolver is queried about a connected
-	// cluster and, with Discover, for its list of clusters; shortened by up to
-	// a fifth, at random. New access is proven before it replaces the old one.
-	// Defaults to 1 min, or to 10 min if the Resolver is a [resolver.Notifier]
-	// for all that it resolves; without that it lists every RetryInterval.
-	// Negative means never.
+	// cluster and, with Discover, for its list of clusters. Defaults to 1 min,
+	// or to 10 min if the Resolver is a [resolver.Notifier] for all that it
+	// resolves; without that it lists every RetryInterval. Negative means never.
 	ResolveInterval time.Duration
 	// Grace is how long a cluster without access is used with its last one, for
 	// example while its Secret is deleted and created again. After that it is
 	// disconnected and, if it no longer exists, its objects are delivered as
-	// deletes. It begins after the [resolver.HubOptions].Grace. Defaults to
-	// 30 s; negative means none.
+	// deletes. Defaults to 30 s; negative means none.
 	Grace time.Duration
 	// RequestTimeout bounds each live read and write. Defaults to 30 s.
 	RequestTimeout time.Duration
 	// MaxLiveBytes is how much memory the answer to one live read or write may
 	// take, as estimated before it is decoded. Beyond it the call fails with
-	// [ErrBudget]: read longer lists in pages (client.Limit). A short answer may
-	// take a sixteenth of the limit plus 16 times its own size. Defaults to
-	// 1 GiB, which is 35,000 Pods of 6 KB; negative means no limit. Clients
-	// made from [Cluster.TransportConfig] are not limited.
+	// [ErrBudget]: read longer lists in pages (client.Limit). Defaults to
+	// 1 GiB, which is 35,000 Pods of 6 KB; negative means no limit.
 	MaxLiveBytes int64
 
 	// QPS and Burst limit the requests to one cluster, for all kinds together,
@@ -157,19 +144,16 @@ type Options struct {
 	UserAgent string
 	// NetHTTP has net/http send all requests. By default fleetcache's own
 	// HTTP/2 client, in which an idle watch costs one goroutine instead of two,
-	// sends reads and watches where it can. Answers are the same.
+	// sends reads and watches where it can.
 	NetHTTP bool
 	// DialPolicy decides, after DNS, which addresses from untrusted sources,
-	// such as Secrets, may be dialed. A cluster behind another address is
-	// [status.PhaseRefused]. The zero value refuses what docs/reaching.md lists; set
-	// its Hub to the Host of the hub's rest.Config, as [SetupWithManager] does.
-	// Access from the operator's own code is trusted, and not checked.
+	// such as Secrets, may be dialed; access from the operator's own code is
+	// not checked. The zero value refuses what docs/reaching.md lists. Set its
+	// Hub to the Host of the hub's rest.Config, as [SetupWithManager] does.
 	DialPolicy resolver.DialPolicy
 	// Dial opens all connections, except those of access that has its own Dial.
 	// DialPolicy does not apply to it, unless it uses the function that
-	// [resolver.DialPolicy.Dialer] returns. Defaults to a dialer with
-	// DialPolicy, a time-out of 30 s, and keep-alives that detect a vanished
-	// host within 45 s.
+	// [resolver.DialPolicy.Dialer] returns, as the default does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Name is the value of the label "cache" of every metric. A second instance
@@ -179,16 +163,14 @@ type Options struct {
 	// runs. Defaults to controller-runtime's metrics.Registry.
 	MetricsRegisterer prometheus.Registerer
 	// FleetMetricsOnly omits the metric series of single clusters, eleven per
-	// cluster. Where it makes sense, one with an empty label "cluster" has the
-	// sum, or the worst, of all.
+	// cluster: docs/metrics.md.
 	FleetMetricsOnly bool
 
 	// GC configures how declarations end.
 	GC GC
 	// Persist configures what is kept on disk for the next process, which then
-	// begins with these caches instead of lists: docs/persist.md. It needs a
-	// Store, such as one of clustercache/persist/bolt. Defaults to keeping
-	// nothing.
+	// begins with these caches instead of lists: docs/persist.md. Defaults to
+	// keeping nothing.
 	Persist persist.Options
 	// Informers configure the informers. Source, OnRollback and Snapshots must
 	// be nil; Logger defaults to the Logger above, and PermissionInterval to
@@ -197,20 +179,19 @@ type Options struct {
 }
 
 // Index names a field of a kind by which lists can select, with
-// client.MatchingFields. Values may be a client.IndexerFunc.
+// client.MatchingFields.
 //
 // Where the API server has to answer such a list, it is queried without the
 // field, and Values selects here, from up to 10,000 objects; beyond that the
-// list fails with [ErrUnsupported]. A list never waits for an informer.
+// list fails with [ErrUnsupported].
 type Index struct {
 	// GVK is the kind. Required.
 	GVK schema.GroupVersionKind
 	// Field is the name of the field, as in client.MatchingFields. Required.
 	Field string
-	// Values returns an object's values of the field. Required. The object
-	// belongs to it. It must be quick, and is called from many goroutines.
-	// While it panics for a cached object, or such an object does not fit the
-	// Representation, lists by the field fail with an [*IndexError].
+	// Values returns an object's values of the field; it may be a
+	// client.IndexerFunc. Required. The object belongs to it. It must be quick,
+	// and is called from many goroutines.
 	Values func(client.Object) []string
 	// Representation is the representation of the objects passed to Values:
 	// [events.Packed] is the cheapest. Defaults to a typed object where Options.Scheme
@@ -389,8 +370,7 @@ type GC struct {
 	// [OwnerExists] makes one that queries the hub. It must honor ctx. After an
 	// error nothing is released; gc.ErrPartial is one that is not logged. An
 	// owner is given up after two answers, at least Grace apart, that it is
-	// gone, unless it declares in between; it is then called once more
-	// ([ClusterCache.SubscribeOwners]). Optional; [SetupWithManager] has a
+	// gone, unless it declares in between. Optional; [SetupWithManager] has a
 	// default.
 	InUse func(ctx context.Context, owner Owner) (bool, error)
 
@@ -399,8 +379,8 @@ type GC struct {
 	Grace time.Duration
 
 	// MinInterval is the time from an owner's first declaration to its first
-	// check. The interval doubles with each check that finds the owner in use.
-	// Defaults to 2 s.
+	// check. It doubles with each check that finds the owner in use. Defaults
+	// to 2 s.
 	MinInterval time.Duration
 	// MaxInterval is the longest time between two checks of an owner. Defaults
 	// to 512 s, or to MinInterval if that is longer.
