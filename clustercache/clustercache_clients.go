@@ -152,11 +152,10 @@ func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (inf
 	}
 }
 
-// AddIndex makes a field selectable in reads of cached objects, like
-// Options.Indexes, in the given clusters, known or not, or in all if none is
-// given, until remove is called. Objects that are already cached are indexed
-// before AddIndex returns; it does no I/O. The error is an [*OptionError], or
-// wraps [ErrIndexExists].
+// AddIndex adds to Options.Indexes, for the given clusters, known or not, or
+// for all if none is given, until remove is called. Cached objects are indexed
+// before AddIndex returns. The error is an [*OptionError], or wraps
+// [ErrIndexExists].
 func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
 	if err := errors.Join(x.validate("Index")...); err != nil {
 		return nil, err

@@ -23,19 +23,15 @@ import (
 // clusters known and does not wait for them. A released target is watched for
 // another GC.Grace; then a cluster that was not engaged, and that nothing else
 // needs, is disconnected and forgotten. An owner ends with Drop, or when
-// GC.InUse finds it gone.
-//
-// Of concurrent declarations of one owner the last one wins. A target with a
-// ClusterSelector stands for a watch in each cluster that it selects, now and
-// later.
+// GC.InUse finds it gone. Of concurrent declarations of one owner the last one
+// wins.
 //
 // An invalid target fails alone: its [*TargetError] is joined into the returned
 // error, and the other targets take effect. A kind that the cluster does not
 // serve, or does not let the client list, is no such failure: the informer
 // keeps trying, and Declared reports the problem. If ctx ends first, nothing is
 // released. Other errors are [ErrClosed], that of ctx, gc.ErrDropped if the
-// owner was dropped meanwhile, and an [*OptionError] for an owner without a
-// kind, a version or a name, of which nothing takes effect.
+// owner was dropped meanwhile, and an [*OptionError] for an invalid owner.
 func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Target) (Declaration, error) {
 	if err := owner.check(); err != nil {
 		return Declaration{}, err
@@ -76,8 +72,8 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 }
 
 // Declared returns a snapshot of the watches that an owner declared, as far as
-// they are in effect, sorted: for a target with a ClusterSelector, one for each
-// cluster that it selects at the moment.
+// they are in effect, sorted: for a ClusterSelector, one in each cluster that
+// it selects at the moment.
 func (cc *ClusterCache) Declared(owner Owner) []Use {
 	keys := cc.declared.keys(cc.declared.collector.Uses(owner)...)
 	sortKeys(keys)
@@ -104,9 +100,9 @@ func (cc *ClusterCache) Drop(owner Owner) {
 	left(cc.declared.collector.Drop(owner))
 }
 
-// Sweep checks every owner at once (GC.InUse), for which it waits, and releases
-// keys that no owner has used for GC.Grace. The error joins one for each owner
-// that could not be checked, or is [ErrClosed].
+// Sweep checks every owner now (GC.InUse), and releases keys that no owner has
+// used for GC.Grace. The error joins one for each owner that could not be
+// checked, or is [ErrClosed].
 func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 	selected := cc.declared.selected()
 	swept, err := cc.declared.collector.Sweep(ctx)
@@ -120,11 +116,10 @@ func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 }
 
 // WaitForSync waits until every target that an owner uses now has synced or is
-// known to need more than waiting, as [Watch.WaitForSync] does, or until ctx
-// ends. It waits, too, until it is known which clusters a ClusterSelector
-// selects. The error joins a [*TargetError] for each target that is not synced,
-// which apierrors.IsForbidden, meta.IsNoMatchError and the like classify; those
-// targets keep trying.
+// known to need more than waiting, as [Watch.WaitForSync] does, until it is
+// known which clusters each ClusterSelector selects, or until ctx ends. The
+// error joins a [*TargetError] for each target that is not synced, which
+// apierrors.IsForbidden, meta.IsNoMatchError and the like classify.
 func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	uses := cc.declared.collector.Uses(owner)
 	var errs []error

@@ -41,14 +41,13 @@ const stopTimeout = time.Second
 // user.
 var errStillRunning = errors.New("still running at the end")
 
-// NeedLeaderElection returns Options.LeaderOnly. It is false by default: caches
-// are warm on replicas that wait to become the leader.
+// NeedLeaderElection returns Options.LeaderOnly, for a manager.
 func (cc *ClusterCache) NeedLeaderElection() bool { return cc.options.LeaderOnly }
 
 // Start connects to the clusters and keeps them connected until ctx ends. It
 // returns when every goroutine has ended, and can be called once. Afterwards
-// everything fails with [ErrClosed]. A function of yours that still runs a
-// second after ctx ended is left behind, and the error names it.
+// everything fails with [ErrClosed]. The error names functions of yours that
+// still run a second after ctx ended: they are left behind.
 func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.mu.Lock()
 	if cc.mu.started {
@@ -192,10 +191,9 @@ func (cc *ClusterCache) startKeeping() (stop func()) {
 }
 
 // Protect calls f, a function that an operator gave to an adapter, and returns
-// its error. If f panics, or ends its goroutine as t.FailNow does, the error
-// names the callback; it is logged with the keys and values, and counted in
-// fleetcache_callback_panics_total. If f still runs when Start ends, the error
-// of Start names it.
+// its error. A panic, or the end of its goroutine, is an error that names the
+// callback; it is logged with the keys and values, and counted in
+// fleetcache_callback_panics_total.
 func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
 	return cc.calls.Call(callback, f, keysAndValues...)
 }
@@ -209,8 +207,7 @@ func (cc *ClusterCache) sleep(d time.Duration) { timetable.Sleep(cc.ctx, d) }
 // Started returns a channel that is closed once Start was called.
 func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
 
-// Options returns the options in effect: those given to New, with their
-// defaults, and with the name "fleetcache" at the Logger.
+// Options returns the options in effect, with their defaults.
 func (cc *ClusterCache) Options() Options {
 	o := cc.options
 	o.Indexes = slices.Clone(o.Indexes)

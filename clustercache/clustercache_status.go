@@ -27,10 +27,9 @@ const stuckAfter = time.Minute
 
 var errNotListed = errors.New("the resolver has not listed the clusters yet")
 
-// Listed returns the clusters that the resolver listed last, with
-// Options.Discover, but for those that are gone since, sorted. With
-// Options.Sharding these are the clusters of all replicas. It is nil without
-// Discover, and before the first list.
+// Listed returns the clusters that the resolver listed last, but for those that
+// are gone since, sorted; with Options.Sharding those of all replicas. It is
+// nil without Options.Discover, and before the first list.
 func (cc *ClusterCache) Listed() []client.ObjectKey {
 	keys := slices.DeleteFunc(cc.discovery.current(), func(key client.ObjectKey) bool {
 		c := cc.find(key)
@@ -41,7 +40,7 @@ func (cc *ClusterCache) Listed() []client.ObjectKey {
 }
 
 // Statuses returns a snapshot of every cluster, including gone ones that are
-// still held, sorted by key. It does no I/O.
+// still held, sorted by key.
 func (cc *ClusterCache) Statuses() []status.Cluster {
 	clusters := cc.all()
 	slices.SortFunc(clusters, func(a, b *cluster) int { return clustername.Compare(a.key, b.key) })
@@ -52,8 +51,7 @@ func (cc *ClusterCache) Statuses() []status.Cluster {
 	return out
 }
 
-// Usage returns a snapshot of all watches and of their users. It does no I/O.
-// Its cost is proportional to the size of the result.
+// Usage returns a snapshot of all watches and of their users.
 func (cc *ClusterCache) Usage() Usage {
 	books := cc.declared.collector.Snapshot()
 	uses := map[status.WatchKey]*Use{}
@@ -105,8 +103,7 @@ func (cc *ClusterCache) Usage() Usage {
 
 // HealthzCheck returns a check for the manager's AddHealthzCheck. It fails if
 // the loop that probes and reconnects has been stuck for a minute, and with
-// [ErrClosed] after Start has ended. Remote clusters and the hub have no
-// influence. It does not block.
+// [ErrClosed] after Start has ended. Clusters and the hub have no influence.
 func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 	return func(*http.Request) error {
 		if cc.ctx.Err() != nil {
@@ -122,8 +119,8 @@ func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 // ReadyzCheck returns a check for the manager's AddReadyzCheck. It fails until
 // Start was called, unless Options.LeaderOnly is set, and until the resolver
 // has listed the clusters once (Options.Discover); and with [ErrClosed] after
-// Start has ended. Remote clusters have no influence: a dead one must not take
-// the operator of the others out of service. It does not block.
+// Start has ended. Remote clusters have no influence: the operator of the
+// others must stay in service.
 func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 	return func(*http.Request) error {
 		switch {
@@ -141,25 +138,16 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 	}
 }
 
-// DebugHandler returns a handler that serves a human-readable page about the
-// clusters: which are not connected and why, what is watched in each, and the
-// state of its informers. Pass it to the manager's
-// AddMetricsServerExtraHandler:
+// DebugHandler returns a handler that serves a page about the clusters: which
+// are not connected and why, what is watched in each, the state of its
+// informers and, with Options.Sharding, which replica owns it. Pass it to the
+// manager's AddMetricsServerExtraHandler:
 //
 //	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
 //
-// Query parameters narrow the page: ?cluster=namespace/name shows one cluster
-// with its watches and the last changes of its phase, ?phase=Disconnected and
-// ?reason=Unreachable show the clusters of that phase or reason, ?q=words those
-// with all of these words in their name, reason, error, endpoint or version.
-// ?group=reason groups them, ?refresh=10 loads the page again every ten
-// seconds, and ?format=json returns JSON for programs. With a sharding.Sharding
-// as Options.Sharding, the page shows which replica owns each cluster, since
-// when, and why none does; ?q=replica finds what a replica owns, and ?q=no owner
-// what none does. The page has no scripts.
-// It shows no credentials, but it does show the names of clusters and kinds,
-// and the addresses of API servers: serve it only to those who may know them.
-// The handler does no I/O and changes nothing.
+// docs/runbook.md lists the parameters, such as ?format=json. The page shows no
+// credentials, but names of clusters and kinds, and addresses of API servers:
+// serve it only to those who may know them. The handler changes nothing.
 func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
 
 func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {

@@ -201,11 +201,9 @@ func (cc *ClusterCache) SubscribeClusters(
 	return newSubscription(cc, "clusters", newClusterSubscription(cc, handler, silentFor)), nil
 }
 
-// SubscribeWatches returns a subscription to the changes of watches: the kind
-// was found or is not served, the first list is complete, the server refuses,
-// the stream broke, is too old to be trusted, or has healed. The first events
-// are the states of all watches. The error is an [*OptionError], or
-// [ErrClosed].
+// SubscribeWatches returns a subscription to the changes of watches, as
+// [events.Watch] describes; the first events are the states of all watches. The
+// error is an [*OptionError], or [ErrClosed].
 func (cc *ClusterCache) SubscribeWatches(handler func(events.Watch)) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
@@ -219,8 +217,8 @@ func (cc *ClusterCache) SubscribeWatches(handler func(events.Watch)) (events.Sub
 // SubscribeOwners returns a subscription to the owners of declarations whose
 // reads may be answered differently now; the first events are all owners. An
 // owner that runs for each event, declares what it needs and reads it, never
-// stays behind what a read would return, without polling. docs/watching.md lists
-// what calls an owner. The error is an [*OptionError], or [ErrClosed].
+// stays behind what a read would return, without polling. docs/watching.md
+// lists what calls an owner. The error is an [*OptionError], or [ErrClosed].
 func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (events.Subscription, error) {
 	if handler == nil {
 		return nil, &OptionError{Field: "handler", Err: errNilCallback}
@@ -231,9 +229,9 @@ func (cc *ClusterCache) SubscribeOwners(handler func(OwnerEvent)) (events.Subscr
 	return newSubscription(cc, "owners", newOwnerSubscription(cc, handler)), nil
 }
 
-// ObjectEvents yields the events of [ClusterCache.Subscribe] until ctx ends, the
-// loop is left, or the ClusterCache stops. Each range over the sequence is a
-// separate subscription. The error is that of an invalid kind or selector, or
+// ObjectEvents yields the events of [ClusterCache.Subscribe] until ctx ends,
+// the loop is left, or the ClusterCache stops. Each range over the sequence is
+// a separate subscription. The error is that of an invalid kind or selector, or
 // an [*OptionError].
 func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec events.Selection) (iter.Seq[events.Object], error) {
 	if _, err := cc.selected(spec); err != nil {

@@ -23,23 +23,22 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// Target is something that an owner needs: a kind, or a selection of it, in a
-// cluster, or in all clusters with certain labels.
+// Target is a kind, or a selection of it, that an owner needs in a cluster, or
+// in all clusters with certain labels.
 type Target struct {
 	// Cluster is the cluster. The zero value is the hub, unless there is a
 	// ClusterSelector.
 	Cluster client.ObjectKey
 	// ClusterSelector selects clusters by their labels
-	// ([resolver.Access.Labels]) instead of naming one: all that are known, now
-	// and later, while their labels are known and match. It makes no cluster
-	// known. With Options.Sharding it selects only clusters that this replica
-	// owns or stands by for.
+	// ([resolver.Access.Labels]) instead of naming one: a watch in each that is
+	// known, now and later, while its labels match. It makes no cluster known.
+	// With Options.Sharding it selects only clusters that this replica owns or
+	// stands by for.
 	ClusterSelector labels.Selector
 	// Kind gives the kind, as a typed object, an unstructured one, or [Kind].
 	// Required.
 	Kind client.Object
-	// Options narrow the selection: client.InNamespace, MatchingLabels,
-	// MatchingFields and the like.
+	// Options narrow the kind, as those of [Cluster.Watch] do.
 	Options []client.ListOption
 }
 
@@ -51,8 +50,8 @@ type Declaration struct {
 	// Removed lists the keys that the owner no longer uses, sorted.
 	Removed []status.WatchKey
 	// Synced reports whether every target was synced when Declare returned, as
-	// [Watch.HasSynced] reports it, and, of each ClusterSelector, whether it
-	// was known which clusters it selects.
+	// [Watch.HasSynced] reports it, and whether it was known which clusters
+	// each ClusterSelector selects.
 	Synced bool
 }
 
@@ -61,19 +60,18 @@ type Declaration struct {
 type TargetError struct {
 	Owner   Owner
 	Cluster client.ObjectKey
-	// ClusterSelector is that of the target, if the error concerns no cluster
-	// in particular.
+	// ClusterSelector is that of the target, if the error concerns no cluster.
 	ClusterSelector labels.Selector
 	// GVK is zero if the target's kind cannot be determined.
 	GVK schema.GroupVersionKind
 	// Field is the invalid field of the target, such as
-	// Targets[2].LabelSelector. It is empty if the cause is not the target.
+	// Targets[2].LabelSelector, if the cause is the target.
 	Field string
 	// Err is the cause.
 	Err error
 }
 
-// Error names the owner, the kind, the cluster, the field and the cause.
+// Error implements error.
 func (e *TargetError) Error() string {
 	kind, field := "unknown kind", ""
 	if !e.GVK.Empty() {

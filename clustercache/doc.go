@@ -6,8 +6,8 @@
 //
 // # Usage
 //
-// [New] makes a [ClusterCache]; a controller-runtime manager runs it, or a call
-// of Start:
+// [New] makes a [ClusterCache], which a controller-runtime manager runs, or a
+// call of Start:
 //
 //	cc, err := clustercache.New(clustercache.Options{Resolver: r})
 //	err = mgr.Add(cc)
@@ -50,19 +50,18 @@
 //     where none covers the read ([ReadMode]).
 //   - An [Owner] declares the [Target]s that it needs. What no owner needs ends
 //     after a grace.
-//   - An [events.Selection] selects objects whose events a subscription, or a
-//     source of package controller, delivers. Events are merged: a handler gets
-//     the latest state of each object, not every one.
+//   - An [events.Selection] selects the objects whose events a subscription, or
+//     a source of package controller, delivers: the latest state of each, not
+//     every one.
 //   - The phase of a cluster, in its [status.Cluster], and the reason of an
 //     error ([ReasonOf]) say what is wrong.
 //
 // # Guarantees
 //
-// Only live reads and writes of a cluster, methods named Wait, and reads that
-// Options.ReadYourWrites makes wait for a write, wait for that cluster. All
-// methods can be called before Start; their work begins with it. Watches and
-// handlers stay while a cluster is disconnected, moved or given new
-// credentials; informers then resume where they stopped. Another cluster behind
+// Only live reads and writes of a cluster, methods named Wait, and reads with
+// Options.ReadYourWrites wait for that cluster. Snapshots cost no I/O. Watches
+// and handlers stay while a cluster is disconnected, moved or given new
+// credentials, and informers resume where they stopped. Another cluster behind
 // the same address, or a history that was rolled back, starts a new epoch, and
 // no answer mixes two. Events, and objects that predicates and mapping functions
 // receive, are shared and read-only; objects returned by reads belong to the
@@ -73,9 +72,7 @@
 //
 // # Where to read on
 //
-// docs/watching.md compares the ways to watch, and docs/reading.md those to
-// read. docs/reaching.md is about connections, docs/lifetimes.md about what ends
-// when, docs/GUARANTEES.md has each promise with its tests, docs/runbook.md
-// what to do about each phase and reason, and docs/migrating.md the lines to
-// change when migrating from another cache.
+// docs/watching.md and docs/reading.md compare the calls, docs/GUARANTEES.md
+// has each promise with its tests, and docs/runbook.md what to do about each
+// phase and reason.
 package clustercache

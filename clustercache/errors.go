@@ -26,32 +26,29 @@ import (
 
 var (
 	// ErrUnknownCluster indicates that the cluster is not in use, or that the
-	// resolver reports that it does not exist.
+	// resolver has none of its key.
 	ErrUnknownCluster = errors.New("unknown cluster")
-	// ErrNotConnected indicates that the cluster is not connected now; the
-	// cause, if known, is wrapped with it.
+	// ErrNotConnected indicates that the cluster is not connected now; a known
+	// cause is wrapped with it.
 	ErrNotConnected = connection.ErrNotConnected
-	// ErrConnecting indicates that the first attempt to connect to the cluster
-	// has not ended: nothing has failed yet. It wraps [ErrNotConnected].
+	// ErrConnecting is the [ErrNotConnected] of a cluster to which the first
+	// attempt to connect has not ended: nothing has failed yet.
 	ErrConnecting = connection.ErrConnecting
-	// ErrNotStarted indicates that Start was not called yet. It wraps
-	// [ErrConnecting], and errors.As finds in it an ErrCacheNotStarted of
-	// controller-runtime's cache.
+	// ErrNotStarted is the [ErrConnecting] before Start. errors.As finds in it
+	// an ErrCacheNotStarted of controller-runtime's cache.
 	ErrNotStarted error = cacheNotStartedError{}
-	// ErrNotSynced indicates that the informer that would answer has not
-	// completed its first list. The object may exist.
+	// ErrNotSynced indicates that the informer has not completed its first
+	// list. The object may exist.
 	ErrNotSynced = errors.New("informer not synced")
 	// ErrStale indicates that the cached state is older than the read allows.
 	ErrStale = watchset.ErrStale
-	// ErrNotWatched indicates that no informer covers a read that may only use
-	// the cache.
+	// ErrNotWatched indicates that no informer covers the read.
 	ErrNotWatched = errors.New("not watched")
 	// ErrNotWatchable indicates that a kind cannot be watched: its resource has
-	// no verb list, or, for reads in mode AutoWatch, no verb watch. Reads of it
-	// go to the API server.
+	// no verb list, or, for reads in mode AutoWatch, no verb watch.
 	ErrNotWatchable = watchset.ErrNotWatchable
 	// ErrNotOwner indicates that another replica owns the cluster, or is about
-	// to: a write was not sent, or its deadline ended with the ownership.
+	// to.
 	ErrNotOwner = ownership.ErrNotOwner
 	// ErrReleased indicates that the watch was released.
 	ErrReleased = errors.New("watch released")
@@ -59,33 +56,30 @@ var (
 	ErrClosed = connection.ErrClosed
 	// ErrStarted indicates that Start was called twice.
 	ErrStarted = errors.New("cluster cache started already")
-	// ErrUnsupported indicates that the cache cannot answer a read, such as one
+	// ErrUnsupported indicates a read that the cache cannot answer, such as one
 	// by a field without an index.
 	ErrUnsupported = events.ErrUnsupported
-	// ErrRefused indicates that the server answered with a redirect, which
-	// policy forbids. Other refusals are a *resolver.RefusedError.
+	// ErrRefused indicates a redirect, which policy forbids. Other refusals are
+	// a *resolver.RefusedError.
 	ErrRefused = transport.ErrRefused
-	// ErrBudget indicates that an answer or an informer exceeds its limit.
-	// SECURITY.md lists the limits.
+	// ErrBudget indicates that an answer or an informer exceeds a limit of
+	// SECURITY.md.
 	ErrBudget = informerpool.ErrBudget
-	// ErrKind indicates that a server answered with a kind other than the
-	// requested one.
+	// ErrKind indicates an answer of another kind than the requested one.
 	ErrKind = informerpool.ErrKind
-	// ErrAnswer indicates that a successful response holds a different object,
-	// or cannot be decoded.
+	// ErrAnswer indicates that a successful response holds another object, or
+	// cannot be decoded.
 	ErrAnswer = liveclient.ErrAnswer
-	// ErrNotKubernetes indicates that something other than a Kubernetes API
-	// answered, such as a login page.
+	// ErrNotKubernetes indicates that no Kubernetes API answered, but something
+	// else, such as a login page.
 	ErrNotKubernetes = transport.ErrNotKubernetes
 )
 
 // IsWaiting reports whether an error may end by itself, because a cluster or an
 // informer is not ready: [ErrNotConnected], [ErrUnknownCluster] or
-// [ErrNotSynced]. The library keeps trying, and a change is an event of the
-// cluster, of the watch, and of the owner that declared it
-// ([ClusterCache.SubscribeOwners]): a reconciler that is called for these
-// records [ReasonOf] the error, and need not try again. A refusal of the server
-// is no waiting.
+// [ErrNotSynced]. The library keeps trying, and a change is an event: a
+// reconciler that is called for those of clusters, watches or owners records
+// [ReasonOf] the error, and need not try again.
 func IsWaiting(err error) bool {
 	return errors.Is(err, ErrNotConnected) || errors.Is(err, ErrUnknownCluster) || errors.Is(err, ErrNotSynced)
 }
@@ -112,13 +106,12 @@ var ownReasons = []struct {
 // ReasonOf returns the cause of an error in one word, for the reason of a
 // condition or a label of a metric; the empty string for nil. docs/runbook.md
 // has a section for most. The words are
-//   - of a cluster that is not connected: Connecting, then the reasons of
-//     [status.Cluster]; NotConnected if none is known; UnknownCluster, NotStarted;
+//   - of a cluster: Connecting, then the reasons of [status.Cluster];
+//     NotConnected if none is known; UnknownCluster, NotStarted;
 //   - of a watch: NotServed, NotWatchable, NotWatched, NotSynced, Stale,
 //     OverBudget;
-//   - of a request: the reasons of API statuses, such as Forbidden, NotFound
-//     and Conflict, and those of network failures, such as Throttled and
-//     Timeout;
+//   - of a request: the reasons of API statuses, such as Forbidden and
+//     Conflict, and those of network failures, such as Timeout;
 //   - Closed, Released, Unsupported, and Unknown for any other error.
 func ReasonOf(err error) string {
 	if err == nil {
@@ -162,8 +155,8 @@ func unserved(err error) bool {
 }
 
 // ClusterError names the cluster, and the kind if any, on which an operation
-// failed. Its text holds no credential, and no text from a remote server beyond
-// a bounded, printable API status message.
+// failed. Its text has no credential, and from a remote server no more than a
+// bounded, printable status message.
 type ClusterError struct {
 	Cluster client.ObjectKey
 	// GVK is zero if the operation does not concern a kind.
@@ -174,7 +167,7 @@ type ClusterError struct {
 	Err error
 }
 
-// Error names the operation, the kind, the cluster and the cause.
+// Error implements error.
 func (e *ClusterError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)

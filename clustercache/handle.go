@@ -28,9 +28,7 @@ type Cluster struct {
 	key client.ObjectKey
 }
 
-// Cluster returns the handle for the cluster of a key. It does no I/O, and makes
-// nothing known: [Cluster.Engage], [Cluster.Watch] and reads in mode
-// [AutoWatch] do.
+// Cluster returns the handle for the cluster of a key. It makes nothing known.
 func (cc *ClusterCache) Cluster(key client.ObjectKey) Cluster { return Cluster{cc: cc, key: key} }
 
 // Key returns the key of the cluster.
@@ -52,9 +50,8 @@ func (h Cluster) Disengage() {
 }
 
 // WaitConnected waits until the known cluster is connected, for the first time
-// or again. The error is [ErrUnknownCluster] if the cluster is not known, or is
-// forgotten meanwhile, and [ErrClosed] if the ClusterCache ends. If ctx ends
-// first, the error wraps its cause, [ErrNotConnected], and the reason.
+// or again. The error is [ErrUnknownCluster], [ErrClosed], or, if ctx ends
+// first, wraps its cause, [ErrNotConnected], and the reason.
 func (h Cluster) WaitConnected(ctx context.Context) error {
 	fail := func(err error) error { return &ClusterError{Cluster: h.key, Op: "wait for connection", Err: err} }
 	for {
@@ -104,10 +101,9 @@ func (h Cluster) Labels() (labels map[string]string, known bool) {
 
 // Reader returns a reader of the cluster, which can be kept for as long as the
 // ClusterCache. It never fails; its reads return the errors, as a
-// [*ClusterError], or as the API server reported them. [ReadMode] and other
-// options select where they are answered from. Objects that are read belong to
-// the caller, unless client.UnsafeDisableDeepCopy is passed, and name their
-// kind.
+// [*ClusterError], or as the API server reported them. [ReadMode], [ForApply]
+// and other options select where they are answered from. Objects that are read
+// belong to the caller, unless client.UnsafeDisableDeepCopy is passed.
 func (h Cluster) Reader() client.Reader {
 	if c := h.cc.find(h.key); c != nil {
 		return c.reader
@@ -118,13 +114,10 @@ func (h Cluster) Reader() client.Reader {
 // Client returns a client that reads as Reader does, or, with
 // Options.ReadYourWrites, no less than what was written before, and writes to
 // the API server. It can be kept for as long as the cluster is known. Errors of
-// writes are a [*ClusterError], which apierrors.IsConflict and the like unwrap;
-// they wrap [ErrNotConnected] at once while the cluster is not connected, and
-// [ErrNotOwner] where another replica owns it. Warnings of the server are
-// dropped.
-//
-// Pass [ForApply] to a Get from whose result an apply configuration is
-// extracted.
+// writes are a [*ClusterError], in which apierrors.IsConflict and the like find
+// the server's answer; they wrap [ErrNotConnected] at once while the cluster is
+// not connected, and [ErrNotOwner] where another replica owns it. Warnings of
+// the server are dropped.
 func (h Cluster) Client() (client.Client, error) {
 	c, err := h.cc.known(h.key, "client")
 	if err != nil {
@@ -137,8 +130,7 @@ func (h Cluster) Client() (client.Client, error) {
 	return &cachedClient{Client: liveclient.Named(live, c.hooks()), c: c}, nil
 }
 
-// LiveClient is Client without the cache: reads go to the API server as well,
-// whatever is watched.
+// LiveClient is Client without the cache: reads go to the API server as well.
 func (h Cluster) LiveClient() (client.Client, error) {
 	c, err := h.cc.known(h.key, "live client")
 	if err != nil {
@@ -175,9 +167,8 @@ func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.Li
 
 // WatchAndRead is a Reader for reconcilers that name the kind that they read on
 // every run. It takes an informer of the kind, which ends when neither
-// WatchAndRead nor such a reader has used it for Options.IdleTimeout. It
-// reports whether the informer answers reads now; until then the API server
-// does.
+// WatchAndRead nor such a reader has used it for Options.IdleTimeout, and
+// reports whether that answers reads now.
 func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
 		return nil, false, &ClusterError{
@@ -213,9 +204,9 @@ func (h Cluster) WatchStatuses() ([]status.Watch, error) {
 }
 
 // Serving returns nil if the cluster is connected, and each of the kinds is
-// watched as a whole and synced: the cache answers all reads of them. Without
-// kinds only the connection counts. The error joins a [*ClusterError] for the
-// cluster, or for each kind, which [IsWaiting] and [ReasonOf] classify.
+// watched as a whole and synced: the cache answers all reads of them. The error
+// joins a [*ClusterError] for the cluster, or for each kind, which [IsWaiting]
+// and [ReasonOf] classify.
 func (h Cluster) Serving(kinds ...client.Object) error {
 	fail := func(gvk schema.GroupVersionKind, err error) error {
 		return &ClusterError{
@@ -270,8 +261,7 @@ func (h Cluster) Indexed(gvk schema.GroupVersionKind, field string) bool {
 }
 
 // IsNamespaced reports whether the objects of a kind have a namespace. known is
-// false if the cluster is unknown, if its discovery has not been queried for
-// the kind yet, or if the kind is not served.
+// false until the cluster's discovery was queried for the kind and has it.
 func (h Cluster) IsNamespaced(gvk schema.GroupVersionKind) (namespaced, known bool) {
 	c := h.cc.find(h.key)
 	if c == nil {
@@ -291,10 +281,10 @@ func (h Cluster) RESTMapper() (meta.RESTMapper, error) {
 	return c.mapper.RESTMapper(), nil
 }
 
-// RESTConfig returns a copy of the cluster's current REST config. It holds
-// credentials, does not follow their rotation, and is not rate-limited. It
-// fails while the cluster is not connected. For code that opens connections by
-// itself, as for exec and port-forward; for other clients see TransportConfig.
+// RESTConfig returns a copy of the cluster's current REST config, for code that
+// opens connections by itself, as for exec and port-forward; others use
+// TransportConfig. It holds credentials, does not follow their rotation, and is
+// not rate-limited. It fails while the cluster is not connected.
 func (h Cluster) RESTConfig() (*rest.Config, error) {
 	c, err := h.cc.known(h.key, "REST config")
 	if err != nil {
@@ -311,8 +301,8 @@ func (h Cluster) RESTConfig() (*rest.Config, error) {
 // address, count in the cluster's rate limit, end after Options.RequestTimeout
 // unless they are watches, and fail at once with [ErrNotConnected],
 // [ErrUnknownCluster] or, apart from GET, [ErrNotOwner]. It holds no
-// credentials and not the real address; warnings of the server are dropped. The
-// error is [ErrClosed] or [ErrUnknownCluster].
+// credentials and not the real address. The error is [ErrClosed] or
+// [ErrUnknownCluster].
 func (h Cluster) TransportConfig() (*rest.Config, error) {
 	c, err := h.cc.find(h.key), ErrUnknownCluster
 	if h.cc.ctx.Err() != nil {
@@ -332,19 +322,17 @@ func (h Cluster) TransportConfig() (*rest.Config, error) {
 
 // Owned reports whether this replica owns the cluster, known or not, and may
 // begin work on it; it is true without Options.Sharding. It is false from the
-// moment at which the replica's lease ends by the clock.
-//
-// Any key has one owner, so Owned is also a predicate for objects of the hub:
-// those that it leaves out have to be requested when they are [events.Gained].
+// moment at which the replica's lease ends by the clock. As a predicate for
+// objects of the hub it leaves out those that have to be requested when they
+// are [events.Gained].
 func (h Cluster) Owned() bool { return h.cc.tenure.Owns(h.key) }
 
 // Work begins work on the cluster, such as a reconcile, for which this replica
 // has to own it; the returned function ends it, and has to be called. The
 // context ends, with the cause [ErrNotOwner], when the cluster is lost, when
 // the replica's lease ends by the clock, and shortly before a new owner stops
-// waiting for the work; it has no deadline, since renewals move the lease's
-// end. The error wraps [ErrNotOwner]. Without Options.Sharding, Work returns
-// ctx.
+// waiting for the work. The error wraps [ErrNotOwner]. Without
+// Options.Sharding, Work returns ctx.
 func (h Cluster) Work(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	ctx, done, err := h.cc.tenure.Begin(ctx, h.key)
 	if err != nil {

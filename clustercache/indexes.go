@@ -136,7 +136,7 @@ type IndexError struct {
 	Err error
 }
 
-// Error names the field, the kind, the cluster and the cause.
+// Error implements error.
 func (e *IndexError) Error() string {
 	return fmt.Sprintf("index %q of %s in cluster %s: object %s: %v",
 		e.Field, kindName(e.GVK), clusterName(e.Cluster), objectName(e.Object), e.Err)

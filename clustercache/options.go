@@ -57,35 +57,34 @@ type Options struct {
 	// Scheme maps Go types to kinds. Defaults to client-go's scheme.
 	Scheme *runtime.Scheme
 	// Logger receives one line for each change of a cluster's phase, and
-	// details at V(1), as the context passed to the Resolver does. Defaults to
-	// controller-runtime's global logger.
+	// details at V(1). Defaults to controller-runtime's global logger.
 	Logger logr.Logger
 
 	// ReadMode is the mode of reads that do not specify one. Defaults to
 	// [PreferCache].
 	ReadMode ReadMode
 	// UnsafeDisableDeepCopy is the default of the read option
-	// client.UnsafeDisableDeepCopy: readers share the objects that they read
-	// from the cache, and must not change them.
+	// client.UnsafeDisableDeepCopy: readers share what they read from the
+	// cache, and must not change it.
 	UnsafeDisableDeepCopy bool
 	// ReadYourWrites makes reads by a [Cluster.Client] show what the clients
 	// of this ClusterCache wrote before: where the cache is behind, they wait
-	// for it until the write is this old, such as a second; then the API server
-	// answers or, in mode CacheOnly, the read fails with [ErrStale].
-	// docs/reading.md says which writes count. Defaults to 0, never.
+	// until the write is this old, such as a second, and then go to the API
+	// server or, in mode CacheOnly, fail with [ErrStale]. docs/reading.md says
+	// which writes count. Defaults to 0, never.
 	ReadYourWrites time.Duration
 	// IdleTimeout is how long an informer started by a read in mode [AutoWatch]
 	// runs after the last such read. Defaults to 10 min.
 	IdleTimeout time.Duration
 	// StaleAfter is how long an informer may go without a sign of life, of
-	// which an idle watch has one a minute, before it does not answer reads,
-	// and Status reports the cluster as stale. Defaults to 3 min.
+	// which an idle watch has one a minute, before it does not answer reads.
+	// Defaults to 3 min.
 	StaleAfter time.Duration
 	// Indexes are the fields by which reads of cached objects can select.
 	Indexes []Index
 
-	// ProbePath is the path that a probe requests; where it is forbidden or
-	// does not exist, the probe requests /version. Defaults to /readyz.
+	// ProbePath is the path that a probe requests, or /version where that is
+	// forbidden or does not exist. Defaults to /readyz.
 	ProbePath string
 	// ProbeInterval is the time between two probes of a cluster that shows no
 	// other sign of life, less up to a fifth, at random. Defaults to 10 s.
@@ -120,10 +119,11 @@ type Options struct {
 	// ResolveInterval is how often the resolver is queried about a connected
 	// cluster and, with Discover, for its list of clusters. Defaults to 1 min,
 	// or to 10 min if the Resolver is a [resolver.Notifier] for all that it
-	// resolves; without that it lists every RetryInterval. Negative means never.
+	// resolves; without that it lists every RetryInterval. Negative means
+	// never.
 	ResolveInterval time.Duration
-	// Grace is how long a cluster without access is used with its last one, for
-	// example while its Secret is deleted and created again. After that it is
+	// Grace is how long a cluster without access is used with its last one, as
+	// while its Secret is deleted and created again. After that it is
 	// disconnected and, if it no longer exists, its objects are delivered as
 	// deletes. Defaults to 30 s; negative means none.
 	Grace time.Duration
@@ -142,9 +142,8 @@ type Options struct {
 	Burst int
 	// UserAgent is sent with every request. Defaults to "fleetcache".
 	UserAgent string
-	// NetHTTP has net/http send all requests. By default fleetcache's own
-	// HTTP/2 client, in which an idle watch costs one goroutine instead of two,
-	// sends reads and watches where it can.
+	// NetHTTP has net/http send all requests, in place of fleetcache's own
+	// HTTP/2 client, in which an idle watch costs one goroutine instead of two.
 	NetHTTP bool
 	// DialPolicy decides, after DNS, which addresses from untrusted sources,
 	// such as Secrets, may be dialed; access from the operator's own code is
@@ -173,29 +172,28 @@ type Options struct {
 	// keeping nothing.
 	Persist persist.Options
 	// Informers configure the informers. Source, OnRollback and Snapshots must
-	// be nil; Logger defaults to the Logger above, and PermissionInterval to
-	// StaleAfter, or to 5 s if that is longer.
+	// be nil; PermissionInterval defaults to StaleAfter, or to 5 s if that is
+	// longer.
 	Informers informerpool.Options
 }
 
 // Index names a field of a kind by which lists can select, with
 // client.MatchingFields.
 //
-// Where the API server has to answer such a list, it is queried without the
-// field, and Values selects here, from up to 10,000 objects; beyond that the
-// list fails with [ErrUnsupported].
+// Where the API server has to answer such a list, Values selects here, from up
+// to 10,000 objects; beyond that the list fails with [ErrUnsupported].
 type Index struct {
 	// GVK is the kind. Required.
 	GVK schema.GroupVersionKind
-	// Field is the name of the field, as in client.MatchingFields. Required.
+	// Field is the name of the field. Required.
 	Field string
 	// Values returns an object's values of the field; it may be a
 	// client.IndexerFunc. Required. The object belongs to it. It must be quick,
 	// and is called from many goroutines.
 	Values func(client.Object) []string
-	// Representation is the representation of the objects passed to Values:
-	// [events.Packed] is the cheapest. Defaults to a typed object where Options.Scheme
-	// has the kind, and to an unstructured one otherwise.
+	// Representation is that of the objects passed to Values; [events.Packed]
+	// is the cheapest. Defaults to a typed object where Options.Scheme has the
+	// kind, and to an unstructured one otherwise.
 	Representation events.Representation
 }
 
@@ -363,15 +361,14 @@ const noUnit = "less than a millisecond: a number without a unit counts nanoseco
 func hasUnit(d time.Duration) bool { return d <= 0 || d >= time.Millisecond }
 
 // GC configures when unused declarations end, and how owners that end without a
-// Drop are found. With the zero value, only Declare and Drop release what an
-// owner declared. docs/lifetimes.md explains the times.
+// Drop are found. docs/lifetimes.md explains the times.
 type GC struct {
 	// InUse reports whether an owner still exists, or is being deleted;
 	// [OwnerExists] makes one that queries the hub. It must honor ctx. After an
 	// error nothing is released; gc.ErrPartial is one that is not logged. An
 	// owner is given up after two answers, at least Grace apart, that it is
-	// gone, unless it declares in between. Optional; [SetupWithManager] has a
-	// default.
+	// gone, unless it declares in between. Without InUse, only Declare and Drop
+	// end what was declared. [SetupWithManager] has a default.
 	InUse func(ctx context.Context, owner Owner) (bool, error)
 
 	// Grace is how long a watch is kept after its last owner released it, in
@@ -382,8 +379,8 @@ type GC struct {
 	// check. It doubles with each check that finds the owner in use. Defaults
 	// to 2 s.
 	MinInterval time.Duration
-	// MaxInterval is the longest time between two checks of an owner. Defaults
-	// to 512 s, or to MinInterval if that is longer.
+	// MaxInterval is the longest time between two checks. Defaults to 512 s, or
+	// to MinInterval if that is longer.
 	MaxInterval time.Duration
 	// Timeout bounds one call of InUse. Defaults to 10 s.
 	Timeout time.Duration

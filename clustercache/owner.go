@@ -29,8 +29,8 @@ type Owner struct {
 	// ObjectKey is the object's namespace and name. The name is required.
 	client.ObjectKey
 	// Controller is the name of the controller that declares, if several do so
-	// for the same object: each has a set of its own. Each passes its name
-	// wherever it names the owner, and to controller.EnqueueDeclarer. Optional.
+	// for the same object: each has a set of its own, and passes its name to
+	// controller.EnqueueDeclarer as well. Optional.
 	Controller string
 }
 
@@ -115,8 +115,7 @@ func compareOwners(a, b Owner) int {
 // OwnerExists returns a liveness query for GC.InUse, which reads the owner's
 // metadata from the hub: by the manager's GetAPIReader one small request for
 // each owner, by its cache none, but an informer of the kind. An owner that is
-// being deleted exists. After any other answer than "not found" nothing is
-// known, and nothing is released. It panics if hub is nil.
+// being deleted exists. It panics if hub is nil.
 func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 	if hub == nil {
 		panic("clustercache: OwnerExists: hub is required")

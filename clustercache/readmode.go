@@ -19,8 +19,6 @@ import (
 // ReadMode selects where reads are answered from. It is an option of the whole
 // cache, and of each Get and List. The cache answers if an informer covers the
 // read, is synced, and has what other options require, such as [MaxStaleness].
-// Reads fail with [ErrNotConnected] while the cluster is not connected, with
-// [ErrUnknownCluster] if it is not known, and with [ErrClosed] afterwards.
 // docs/reading.md has a table of who answers when, and with which error.
 type ReadMode uint8
 
@@ -90,9 +88,8 @@ func (m ReadMode) String() string {
 }
 
 // MaxStaleness is the longest time since the informer's last sign of life that
-// a read accepts; a healthy informer has one at least once a minute. With it, a
-// read in mode CacheOnly may be answered while the cluster is not connected.
-// Zero means any.
+// a read accepts; a healthy informer has one a minute. With it, a read in mode
+// CacheOnly may be answered while the cluster is not connected. Zero means any.
 type MaxStaleness time.Duration
 
 // ApplyToGet implements client.GetOption.
@@ -124,8 +121,8 @@ type Origin struct {
 	Cached bool
 	// Connected reports whether the cluster was connected.
 	Connected bool
-	// Epoch is the history that the answer belongs to, as in [status.Cluster], with a
-	// number after a dot if only the resource was rolled back; resourceVersions
+	// Epoch is the history that the answer belongs to, as in [status.Cluster],
+	// with a number after a dot if only the resource was rolled back. Versions
 	// of different epochs cannot be compared. To prove it, a live read with an
 	// Origin queries the server's identity once more.
 	Epoch string
@@ -144,11 +141,10 @@ func (*Origin) ApplyToList(*client.ListOptions) {}
 func (o *Origin) applyToRead(to *readOptions) { to.origin = o }
 
 // ForApply is a read option for objects from which an apply configuration is
-// extracted. Extraction needs managedFields: without them it is empty, and
-// applying it removes everything that its manager owns from the remote object.
-// Where the cache leaves them out, or may (Informers.DropManagedFields and
-// Transforms), the read goes to the API server, or fails with [ErrUnsupported]
-// in mode CacheOnly.
+// extracted. Without managedFields that is empty, and applying it removes
+// everything that its manager owns from the remote object. Where the cache may
+// leave them out (Informers.DropManagedFields and Transforms), the read goes to
+// the API server, or fails with [ErrUnsupported] in mode CacheOnly.
 const ForApply forApply = true
 
 type forApply bool

@@ -21,9 +21,8 @@ import (
 // cluster as Options.DialPolicy's hub, where the options have none. The manager
 // runs the cache, and serves HealthzCheck and ReadyzCheck under the name
 // fleetcache, or fleetcache-Name if Options.Name is set; and, as
-// fleetcache-sharding, the ReadyzCheck of Options.Sharding if it has one. A
-// manager that already runs accepts no more checks, which is logged. The errors
-// are those of New and of the manager.
+// fleetcache-sharding, the ReadyzCheck of Options.Sharding if it has one. The
+// errors are those of New and of the manager.
 //
 // Without a GC.InUse, owners are looked up in the manager's cluster, as
 // [OwnerExists] does; those of kinds that it does not serve, or that the

@@ -44,20 +44,17 @@ type Use struct {
 	Key status.WatchKey `json:"key"`
 	// Owners are the owners that declared it, sorted.
 	Owners []Owner `json:"owners,omitempty"`
-	// UnusedSince is when its last owner gave it up, while it is kept for
-	// GC.Grace. Zero while there are owners.
+	// UnusedSince is when its last owner gave it up. Zero while it has owners.
 	UnusedSince time.Time `json:"unusedSince,omitzero"`
 	// LastRead is when WatchAndRead or a read in mode AutoWatch last used it.
-	// Zero if none of these keeps it.
 	LastRead time.Time `json:"lastRead,omitzero"`
-	// References counts the references to it: one for all owners together, one
-	// for all reads in mode AutoWatch, and one for each Watch.
+	// References counts one for all owners together, one for all reads in mode
+	// AutoWatch, and one for each Watch.
 	References int `json:"references"`
-	// Synced reports whether it can be read from the cache now, as
-	// [Watch.HasSynced] does.
+	// Synced is what [Watch.HasSynced] reports.
 	Synced bool `json:"synced"`
-	// LastError is what keeps the watch from being up to date, if anything
-	// does. Its text is in Message.
+	// LastError is what keeps the watch from being up to date, and Message its
+	// text.
 	LastError error  `json:"-"`
 	Message   string `json:"message,omitempty"`
 }
@@ -65,28 +62,24 @@ type Use struct {
 // OwnerUse is a snapshot of one owner.
 type OwnerUse struct {
 	Owner Owner `json:"owner"`
-	// Uses are the watches that it declared, as far as they are in effect,
-	// sorted.
+	// Uses are the declared watches that are in effect, sorted.
 	Uses []status.WatchKey `json:"uses"`
-	// NextLook is when the owner is next checked. Zero while that happens, and
-	// without GC.InUse.
+	// NextLook is when the owner is next checked (GC.InUse). Zero while it is.
 	NextLook time.Time `json:"nextLook,omitzero"`
-	// GoneSince is when it was first found gone, if nothing has contradicted
-	// that since.
+	// GoneSince is when it was first found gone, if it still is.
 	GoneSince time.Time `json:"goneSince,omitzero"`
-	// LastError is why the last check was inconclusive, if it was. Its text is
-	// in Message.
+	// LastError is why the last check was inconclusive, and Message its text.
 	LastError error  `json:"-"`
 	Message   string `json:"message,omitempty"`
 }
 
-// Usage is a snapshot of all watches and of their users. It can be written as
-// JSON and holds no credentials.
+// Usage is a snapshot of all watches and of their users. It holds no
+// credentials.
 type Usage struct {
 	// Owners are the owners that use something, sorted.
 	Owners []OwnerUse `json:"owners"`
-	// Uses are all watches: those that were declared, those held by a Watch,
-	// and those that reads in mode AutoWatch keep; sorted.
+	// Uses are all watches, sorted: of declarations, of a Watch, and of reads
+	// in mode AutoWatch.
 	Uses []Use `json:"uses"`
 }
 

@@ -58,7 +58,7 @@ func (w *Watch) GVK() schema.GroupVersionKind { return w.want.GVK }
 
 // Release gives up the reference. It is idempotent and does not wait. The last
 // release stops the informer after Options.Informers.Linger. The cluster stays
-// known; see ReleaseCluster.
+// known.
 func (w *Watch) Release() { w.once.Do(w.release) }
 
 // ReleaseCluster is Release, and then disconnects and forgets the cluster
@@ -121,8 +121,6 @@ func (w *Watch) Close(ctx context.Context) error {
 // of what it selects now, in mode [CacheOnly] and without options. The cluster
 // is connected, the informer has listed, and nothing says since that the cache
 // differs from the server. A watch may cease to be synced, and be again.
-// Whether a handler has received every object that was there,
-// [Registration.HasSynced] reports.
 //
 // Objects that the cache refused (Informers.MaxObjectBytes), and states that
 // another watch has shown to be old, are read from the API server all the same.
@@ -132,12 +130,11 @@ func (w *Watch) HasSynced() bool { return w.gone() == nil && w.c.unanswered(w.wa
 // the cluster is not connected. It returns early, with the cause, when waiting
 // is known not to help: the server refuses (apierrors.IsForbidden), does not
 // serve the kind (meta.IsNoMatchError, [ErrNotWatchable]), or the objects are
-// over a limit ([ErrBudget]); the informer keeps trying, and so can the caller.
-// Or the watch was released ([ErrReleased]), or the cache closed ([ErrClosed]).
+// over a limit ([ErrBudget]); the informer keeps trying. Or the watch was
+// released ([ErrReleased]), or the cache closed ([ErrClosed]).
 //
 // The error is a [*ClusterError]. When ctx ends, it wraps the cause of that,
-// and what was still missing: [ErrNotConnected] with its cause, [ErrNotSynced],
-// [ErrStale], or the last failure.
+// and what was still missing, such as [ErrNotConnected] with its cause.
 func (w *Watch) WaitForSync(ctx context.Context) error { return w.wrap("sync", w.sync(ctx)) }
 
 func (w *Watch) sync(ctx context.Context) error {
@@ -334,10 +331,9 @@ var errNilHandler = errors.New("handler is nil")
 
 // AddEventHandler delivers every object of the watch to a handler, marked as
 // initial, and then its changes, without a gap, until the registration or the
-// watch is released. It does not wait. Calls come one at a time; while the
-// handler is busy, or the cluster disconnected, the events of an object are
-// merged. The error is [ErrReleased] or [ErrClosed], or that the handler is
-// nil.
+// watch is released. Calls come one at a time; while the handler is busy, the
+// events of an object are merged. The error is [ErrReleased] or [ErrClosed], or
+// that the handler is nil.
 func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 	if h == nil {
 		return nil, w.wrap("handle events", errNilHandler)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// fallbackAge is how long a missing capability is remembered. Servers are upgraded,
-// downgraded and replaced in place.
+// fallbackAge is how long a missing capability is remembered. Servers are
+// upgraded, downgraded and replaced in place.
 const fallbackAge = 10 * time.Minute
 
 // fallbackGroups are the API groups of a cluster whose server lacks a

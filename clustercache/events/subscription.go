@@ -16,8 +16,8 @@ import (
 // subscription is paused, the events of an object, cluster, watch or owner are
 // merged, and the last state is always delivered: the handler delays no other
 // subscriber. A panic of the handler or of a predicate is logged, counted by
-// Failures, and loses only the event. The sources of clustercache/controller are
-// built on it. All methods may be called from many goroutines, and none but
+// Failures, and loses only the event. The sources of clustercache/controller
+// are built on it. All methods may be called from many goroutines, and none but
 // Close waits.
 //
 //	             +----------- Trigger, TriggerAll ------------+
