@@ -75,4 +75,10 @@
 // docs/watching.md and docs/reading.md compare the calls, docs/GUARANTEES.md
 // has each promise with its tests, and docs/runbook.md what to do about each
 // phase and reason.
+//
+// # Tests
+//
+// The leading test is TestSeeds (test/simulation), which runs all of it against
+// servers that fail. Others are in test, by theme; docs/GUARANTEES.md names one
+// for each promise. TestGuaranteeIsolationByNumber covers clusters that hang.
 package clustercache

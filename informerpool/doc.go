@@ -104,4 +104,14 @@
 //
 // With client-go's fake dynamic client, [FromDynamic] works inside a
 // testing/synctest bubble.
+//
+// # Tests
+//
+// The leading test is TestModel (test/pool), which compares informers with a
+// model of their server; that package has all others, by theme.
+// TestHazardOneReadShowsOneHistory covers servers that go back,
+// TestHazardServerDropsEvents those that lose events,
+// TestForeignAndBrokenObjectsAreRefused those that cannot be believed.
+// TestBudgetHoldsAgainstFloods (test/pool/limits) covers memory.
+// TestOnRealClusters runs what only real servers can prove.
 package informerpool

@@ -3,6 +3,10 @@
 
 // Package clustername orders the keys of clusters, and renders them for logs,
 // errors and the labels of metrics.
+//
+// # Tests
+//
+// The leading test is TestNamesNeverCollide.
 package clustername
 
 import (

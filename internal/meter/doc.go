@@ -8,4 +8,9 @@
 // The estimate is meant as an upper bound: it uses the sizes of the type's
 // elements and allows for the growth of slices and maps. It does not validate
 // the document. Decoders refuse invalid JSON before they allocate anything.
+//
+// # Tests
+//
+// The leading test is TestHazardSmallDocumentsThatAreLarge.
+// TestUsualDocumentsAreFarFromTheLimits covers what must pass.
 package meter

@@ -3,6 +3,10 @@
 
 // Package misfit explains why a JSON document does not fit a Go type, without a
 // word of the document: it may be a secret.
+//
+// # Tests
+//
+// The leading test is TestFieldIsNamedWithoutAWordOfTheDocument.
 package misfit
 
 import (

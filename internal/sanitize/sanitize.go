@@ -3,6 +3,12 @@
 
 // Package sanitize makes text from remote servers fit to be shown: bounded,
 // printable, and limited to what a Kubernetes API reports in an API status.
+//
+// # Tests
+//
+// The leading test is TestTextIsBoundedAndPrints.
+// TestSecretsAndForeignTextsAreInNoOutput (test/hostile) covers all that the
+// library writes.
 package sanitize
 
 import (

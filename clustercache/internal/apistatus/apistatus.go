@@ -3,6 +3,11 @@
 
 // Package apistatus distinguishes what the API server answered from what only
 // looks like it: the answer of a gateway, or to another question.
+//
+// # Tests
+//
+// The leading test is TestEachUseOfAStatusIsAboutSomething, which reads the
+// library's own code.
 package apistatus
 
 import (

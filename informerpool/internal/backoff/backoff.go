@@ -3,6 +3,12 @@
 
 // Package backoff decides how long an informer waits between attempts, and
 // wakes it early.
+//
+// # Tests
+//
+// The leading test is TestWaitsGrowToTheLimitAndBeginAnewAfterSuccess.
+// TestHazardClusterForbidsManyKinds covers refusals,
+// TestHazardServerAsksForAnEndlessWait the waits that servers ask for.
 package backoff
 
 import (

@@ -3,6 +3,12 @@
 
 // Package calls calls the functions that users of a pool have handed in: their
 // source, handlers and hooks. Their panics are errors, logged and reported.
+//
+// # Tests
+//
+// The leading test is TestPanicsAreErrorsOfTheCall.
+// TestHazardFunctionEndsItsGoroutine and TestHazardOnPanicPanics cover
+// functions that do worse.
 package calls
 
 import (

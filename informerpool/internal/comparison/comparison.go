@@ -2,6 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package comparison compares cached objects with lists of their server.
+//
+// # Tests
+//
+// The leading tests are TestComparisonFindsWhatAListShowsDifferently and, of
+// claims, TestClaimIsProvenByWhatTheListShows.
+// TestHazardServerChangesWithoutEnd and TestHazardListOfAnAuditHasNoEnd cover
+// their memory. TestHazardServerDropsEvents (test/pool) covers whole audits.
 package comparison
 
 import (

@@ -3,6 +3,11 @@
 
 // Package counting gives versions to the objects of clients that keep none, as
 // client-go's fakes do.
+//
+// # Tests
+//
+// The leading test is TestVersionsGrowWithTheContent.
+// TestHazardNamesComeAndGoWithoutEnd covers memory.
 package counting
 
 import (

@@ -2,6 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package decoded caches the decoded forms of objects that are read repeatedly.
+//
+// # Tests
+//
+// The leading test is TestRepeatedReadsShareNothing.
+// TestHazardDecodedObjectsTakeMoreThanTheLimit covers memory,
+// TestDetectorFindsWhoChangesASharedObject reads that share.
 package decoded
 
 import (

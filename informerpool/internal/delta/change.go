@@ -3,6 +3,12 @@
 
 // Package delta merges the changes of one object that arrive while a handler is
 // busy into what the handler is to receive.
+//
+// # Tests
+//
+// The leading test is TestDeleteCarriesTheLastStateAndTheLastDeliveredOne.
+// TestHazardSlowHandlerIsToldOfOneStateTwice covers handlers that are busy, and
+// TestModel (test/pool) what they receive in all.
 package delta
 
 import (

@@ -2,6 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package discovery finds a resource in the discovery documents of a server.
+//
+// # Tests
+//
+// The leading test is TestFormsOfDiscoveryAgree.
+// TestHazardOtherAnswersProveNothing covers what is no answer.
 package discovery
 
 import (

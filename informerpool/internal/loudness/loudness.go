@@ -3,6 +3,11 @@
 
 // Package loudness decides which log lines the informers of a cluster may
 // write, so that no server can fill the log.
+//
+// # Tests
+//
+// The leading test is TestHazardSteadyOddityFillsTheLog.
+// TestMadeUpCausesTakeNoMemory covers memory.
 package loudness
 
 import (

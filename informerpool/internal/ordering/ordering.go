@@ -2,6 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ordering compares resourceVersions, and states of objects by them.
+//
+// # Tests
+//
+// The leading test is TestStatesAreComparedByVersionAndElseByContent.
+// TestHazardRepetitionIsTakenForARollback covers streams that repeat
+// themselves.
 package ordering
 
 import (

@@ -3,6 +3,11 @@
 
 // Package refusals remembers the objects whose state an informer does not know
 // because it refused what the server sent.
+//
+// # Tests
+//
+// The leading test is TestRefusedObjectIsUnknownUntilItIsAccepted.
+// TestHazardServerRefusedWithoutEnd covers memory.
 package refusals
 
 import (

@@ -2,6 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rounds visits each of many members once per interval.
+//
+// # Tests
+//
+// The leading test is TestEachMemberIsVisitedOncePerInterval.
+// TestHazardVisitsHang covers visits that do not end.
 package rounds
 
 import (

@@ -2,6 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package selector selects objects by their namespace, labels and fields.
+//
+// # Tests
+//
+// The leading test is TestSelectorsThatMeanTheSameAreEqual.
+// TestFilterSelectsWhatTheLeaseAndAnyOfTheOthersDo covers filters.
 package selector
 
 import (

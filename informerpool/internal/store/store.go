@@ -3,6 +3,11 @@
 
 // Package store holds the objects of one informer, its indexes, and which
 // changes reads may have seen.
+//
+// # Tests
+//
+// The leading test is TestNamesAgreeWithAMap. TestMemoryIsGivenBack covers
+// memory, TestIndexKnowsWhatItMisses indexes.
 package store
 
 import (

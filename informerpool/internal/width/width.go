@@ -9,6 +9,11 @@
 // that: what is in flight when a request is refused did fit, and each answer
 // frees a place for one more. A [Gate] makes the requests of one cluster wait
 // for each other accordingly.
+//
+// # Tests
+//
+// The leading test is TestStories, which plays the files of testdata.
+// TestRequestsWaitWithTheRefusalAsTheirReason covers [Gate].
 package width
 
 import (
