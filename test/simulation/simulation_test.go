@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +30,13 @@ var (
 	storied = flag.Bool("story", false, "print all that happened")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Seeds hold little and allocate much.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // plan returns the families of a seed.
 func plan(seed uint64, chosen string) ([]*family, error) {
