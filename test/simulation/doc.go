@@ -32,7 +32,7 @@
 // seed may have to be run more than once. Clocks that jump are not simulated:
 // the clock of a bubble cannot jump.
 //
-//	go test ./test/simulation                                # 500 seeds
+//	go test ./test/simulation                                # the seeds that failed once, pairs of faults, 200 seeds
 //	go test ./test/simulation -seeds 10000 -from 5000        # others
 //	go test ./test/simulation -seed 4711 -story              # one again, with all that happened
 //	go test ./test/simulation -run TestSeeds -pairs          # two families at once in each

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	seeds  = flag.Int("seeds", 500, "how many seeds are run, and a fifth of them with -short")
+	seeds  = flag.Int("seeds", 200, "how many seeds are run, and a fifth of them with -short")
 	from   = flag.Uint64("from", 1, "the first of them")
 	single = flag.Uint64("seed", 0, "one seed alone")
 	faults = flag.String("faults", "",
