@@ -17,19 +17,17 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestABackupIsRestoredWithHigherVersions(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aBackupIsRestoredWithHigherVersions(t *testing.T, c *testenv.Cluster) {
 	uid := systemUID(t, c)
-	create(t, c, configMap("before"))
+	create(t, c, configMap("backed-up"))
 	backup, err := c.Backup(t.Context())
 	require.NoError(t, err)
-	create(t, c, configMap("after"))
+	create(t, c, configMap("not-backed-up"))
 	require.NoError(t, c.Restore(t.Context(), backup))
 	as := clientFor(t, c.Config())
-	_, err = get(t.Context(), as, "before")
+	_, err = get(t.Context(), as, "backed-up")
 	require.NoError(t, err)
-	_, err = get(t.Context(), as, "after")
+	_, err = get(t.Context(), as, "not-backed-up")
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	require.Equal(t, uid, systemUID(t, c))
 	create(t, c, configMap("again"))
@@ -40,9 +38,7 @@ func TestABackupIsRestoredWithHigherVersions(t *testing.T) {
 	require.Greater(t, version, 1_000_000_000)
 }
 
-func TestAServerBecomesAnotherOnItsPort(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aServerBecomesAnotherOnItsPort(t *testing.T, c *testenv.Cluster) {
 	addr := c.Addr()
 	before, err := c.StreamsLists(t.Context())
 	require.NoError(t, err)

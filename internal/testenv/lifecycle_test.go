@@ -21,9 +21,32 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestARestartKeepsAddressDataCertificatesAndTokens(t *testing.T) {
+// TestLifecycle uses one cluster for all subtests, one after the other, since a
+// start takes two seconds of CPU time. Each leaves it running but the last.
+func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *testenv.Cluster)
+	}{
+		{"ARestartKeepsAddressDataCertificatesAndTokens", aRestartKeepsAddressDataCertificatesAndTokens},
+		{"AStoppedServerRefusesConnections", aStoppedServerRefusesConnections},
+		{"ANewCAIsNotTrustedByOldClientsAndCredentialsStayValid", aNewCAIsNotTrustedByOldClients},
+		{"ARollbackUndoesHistoryAndKeepsIdentity", aRollbackUndoesHistoryAndKeepsIdentity},
+		{"ASnapshotUnderLoadIsConsistent", aSnapshotUnderLoadIsConsistent},
+		{"ABackupIsRestoredWithHigherVersions", aBackupIsRestoredWithHigherVersions},
+		{"AServerBecomesAnotherOnItsPort", aServerBecomesAnotherOnItsPort},
+		{"AWipedClusterIsAnotherOneAtTheSameURL", aWipedClusterIsAnotherOneAtTheSameURL},
+		{"APausedServerIsSilentAndGoesOnWhereItWas", aPausedServerIsSilentAndGoesOnWhereItWas},
+	} {
+		if !t.Run(test.name, func(t *testing.T) { test.run(t, c) }) {
+			return // the cluster may be in any state
+		}
+	}
+}
+
+func aRestartKeepsAddressDataCertificatesAndTokens(t *testing.T, c *testenv.Cluster) {
 	kubeconfig, uid := c.Kubeconfig(), systemUID(t, c)
 	account, err := c.AddServiceAccount(t.Context(), "default", "reader", readConfigMaps())
 	require.NoError(t, err)
@@ -49,9 +72,7 @@ func TestARestartKeepsAddressDataCertificatesAndTokens(t *testing.T) {
 	require.NoError(t, c.StartAPIServer(t.Context()), "of one that runs")
 }
 
-func TestAStoppedServerRefusesConnections(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aStoppedServerRefusesConnections(t *testing.T, c *testenv.Cluster) {
 	as := clientFor(t, c.Config())
 	require.NoError(t, c.StopAPIServer(t.Context()))
 	_, err := get(t.Context(), as, "any")
@@ -62,9 +83,7 @@ func TestAStoppedServerRefusesConnections(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), err)
 }
 
-func TestANewCAIsNotTrustedByOldClientsAndCredentialsStayValid(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aNewCAIsNotTrustedByOldClients(t *testing.T, c *testenv.Cluster) {
 	old, uid := c.Config(), systemUID(t, c)
 	user, err := c.AddUser(t.Context(), "jane", readConfigMaps())
 	require.NoError(t, err)
@@ -89,11 +108,9 @@ func TestACertificateCanBeExpired(t *testing.T) {
 	require.ErrorContains(t, err, "certificate has expired")
 }
 
-func TestAWipedClusterIsAnotherOneAtTheSameURL(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aWipedClusterIsAnotherOneAtTheSameURL(t *testing.T, c *testenv.Cluster) {
 	kubeconfig, uid := c.Kubeconfig(), systemUID(t, c)
-	user, err := c.AddUser(t.Context(), "jane", readConfigMaps())
+	user, err := c.AddUser(t.Context(), "joe", readConfigMaps())
 	require.NoError(t, err)
 	create(t, c, configMap("gone"))
 	require.NoError(t, c.Wipe(t.Context()))
@@ -116,9 +133,7 @@ func resourceVersion(t *testing.T, c *testenv.Cluster) int {
 	return rv
 }
 
-func TestARollbackUndoesHistoryAndKeepsIdentity(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aRollbackUndoesHistoryAndKeepsIdentity(t *testing.T, c *testenv.Cluster) {
 	uid := systemUID(t, c)
 	create(t, c, configMap("before"))
 	snapshot, err := c.Snapshot(t.Context())
@@ -137,13 +152,9 @@ func TestARollbackUndoesHistoryAndKeepsIdentity(t *testing.T) {
 		_, err = get(t.Context(), c.Client(), "ghost-0")
 		require.True(t, apierrors.IsNotFound(err), err)
 	}
-	other := testenv.Start(t, 1)[0]
-	require.ErrorContains(t, other.Rollback(t.Context(), snapshot), "is of cluster")
 }
 
-func TestASnapshotUnderLoadIsConsistent(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aSnapshotUnderLoadIsConsistent(t *testing.T, c *testenv.Cluster) {
 	ctx, cancel := context.WithCancel(t.Context())
 	written := make(chan int)
 	go func() {
@@ -187,9 +198,7 @@ func TestASnapshotUnderLoadIsConsistent(t *testing.T) {
 	}
 }
 
-func TestAPausedServerIsSilentAndGoesOnWhereItWas(t *testing.T) {
-	t.Parallel()
-	c := testenv.Start(t, 1)[0]
+func aPausedServerIsSilentAndGoesOnWhereItWas(t *testing.T, c *testenv.Cluster) {
 	as := clientFor(t, c.Config())
 	watch, err := as.Watch(t.Context(), &corev1.ConfigMapList{}, client.InNamespace("default"),
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: strconv.Itoa(resourceVersion(t, c))}})
@@ -251,6 +260,9 @@ func TestClustersOfOnePKICannotBeToldApartByTLS(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.AddUser(t.Context(), "jane", readConfigMaps())
 	require.NoError(t, err)
+	snapshot, err := a.Snapshot(t.Context())
+	require.NoError(t, err)
+	require.ErrorContains(t, b.Rollback(t.Context(), snapshot), "is of cluster")
 	p := a.Proxy(t)
 	as := clientFor(t, p.Redirect(user.Config()))
 	create(t, b, configMap("on-b"))

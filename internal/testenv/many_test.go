@@ -12,7 +12,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-var many = flag.Int("testenv.clusters", 8, "clusters that run at once in a test; twenty fit into 8 GiB")
+var many = flag.Int("testenv.clusters", 4, "clusters that run at once in a test; twenty fit into 8 GiB")
 
 func TestManyClustersRunAtOnce(t *testing.T) {
 	clusters := testenv.Start(t, *many)
