@@ -160,7 +160,7 @@ var allowed = map[string][]string{
 	"internal/resolvertest": {"clustercache/resolver"},
 	"internal/restmap":      {"internal/meter"},
 	"internal/testenv": {
-		"internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port",
+		"internal/repeat", "internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port",
 	},
 	"internal/testenv/faultproxy": {"internal/testenv/internal/port"},
 	"internal/testenv/install":    {"internal/testenv/assets"},

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"syscall"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/fleetcache/fleetcache/internal/repeat"
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
@@ -34,10 +34,6 @@ const (
 	// parallel is the minimum number of tests that run at once, if they allow
 	// that.
 	parallel = 6
-	// gcPercent is how much a test binary allocates between two collections, of
-	// what it holds. It holds little, allocates much and ends soon: by default, a
-	// fifth of its CPU time is garbage collection.
-	gcPercent = 400
 )
 
 // MainOption changes what [Main] does.
@@ -74,9 +70,7 @@ func Main(m *testing.M, opts ...MainOption) {
 		// These tests spend more time waiting for processes than computing.
 		_ = flag.Set("test.parallel", strconv.Itoa(max(parallel, runtime.GOMAXPROCS(0))))
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	repeat.CollectRarely()
 	// Otherwise controller-runtime complains after 30 s that no logger was set.
 	log.SetLogger(logr.Discard())
 	// Tests may run in a Pod, but the clusters that they start are on loopback,

@@ -7,8 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -31,10 +29,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// Seeds hold little and allocate much.
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
+	repeat.CollectRarely()
 	goleak.VerifyTestMain(m)
 }
 
