@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seeds  = flag.Int("seeds", 200, "how many seeds are run, and a fifth of them with -short")
+	seeds  = flag.Int("seeds", 200, "how many seeds are run, and half of them with -short")
 	from   = flag.Uint64("from", 1, "the first of them")
 	single = flag.Uint64("seed", 0, "one seed alone")
 	faults = flag.String("faults", "",
@@ -115,7 +115,11 @@ func TestSeeds(t *testing.T) {
 		return f.apart && f.name == *faults
 	}) // it measures memory
 	all := couples(*faults)
-	for i := range repeat.Times(*seeds) {
+	n := *seeds
+	if testing.Short() {
+		n = (n + 1) / 2
+	}
+	for i := range n {
 		seed, of := *from+uint64(i), *faults
 		if *paired {
 			of = all[seed%uint64(len(all))]
