@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
@@ -31,7 +32,6 @@ type lead struct {
 	reached uint64 // it has all changes up to this version
 	most    uint64 // the latest version that it has shown; zero if that is in doubt
 	listing bool   // a list is under way
-	floor   uint64 // which that is no older than
 	debts   ahead.Debts[Key]
 }
 
@@ -43,14 +43,14 @@ const never = math.MaxUint64
 func (s *siblings) current(i *informer) bool { return i.lead.ordered && i.lead.shows == s.era }
 
 // after returns the version after which an informer may yet show changes of the
-// newest history: from its position, or from its list under way. One that has
-// neither is going to list what all have shown. The lock is held.
+// newest history: from its position, or whatever its list under way brings. One
+// that has neither is going to list what all have shown. The lock is held.
 func (s *siblings) after(i *informer) uint64 {
 	switch {
 	case s.current(i):
 		return i.lead.reached
 	case i.lead.listing:
-		return i.lead.floor
+		return 0
 	}
 	return never
 }
@@ -95,24 +95,23 @@ func (s *siblings) showLocked(i *informer, shows era) {
 func (s *siblings) beginList(i *informer, epoch Epoch) (shown string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.lead.listing, i.lead.floor = true, 0
-	number := 0
+	i.lead.listing = true
+	number, most := 0, uint64(0)
 	if s.era.epoch == epoch {
-		number, i.lead.floor = s.era.number, s.ended
+		number, most = s.era.number, s.ended
 	}
 	for other := range s.members {
-		if other == i || other.lead.shows.epoch != epoch || other.lead.shows.number < number {
-			continue
+		if lead := &other.lead; other != i && lead.shows.epoch == epoch && lead.shows.number >= number {
+			if lead.shows.number > number {
+				number, most = lead.shows.number, 0
+			}
+			most = max(most, lead.most)
 		}
-		if other.lead.shows.number > number {
-			number, i.lead.floor = other.lead.shows.number, 0
-		}
-		i.lead.floor = max(i.lead.floor, other.lead.most)
 	}
-	if i.lead.floor == 0 {
+	if most == 0 {
 		return ""
 	}
-	return strconv.FormatUint(i.lead.floor, 10)
+	return strconv.FormatUint(most, 10)
 }
 
 func (s *siblings) endList(i *informer) {
@@ -181,10 +180,7 @@ func (s *siblings) forgetLocked() {
 // changeLocked records a change of an object that an informer is about to show:
 // at which version, and until which it is known to be the last one.
 func (s *siblings) changeLocked(i *informer, old, now *Object, at, until uint64) {
-	o := cmp.Or(now, old)
-	if s.changes.Record(ahead.NameOf(o.GetNamespace(), o.GetName()), at, until) {
-		s.forgetLocked()
-	}
+	s.recordLocked(cmp.Or(now, old), ahead.Change{At: at, Until: until, Gone: now == nil && !i.part})
 	for _, o := range [...]*Object{old, now} {
 		for other := range s.selecting(o) {
 			if other != i && s.after(other) < at {
@@ -194,22 +190,36 @@ func (s *siblings) changeLocked(i *informer, old, now *Object, at, until uint64)
 	}
 }
 
-// backLocked records that a list which an informer is behind lacks an object
-// that the informer is about to show at a version, if it does: the object was
-// created, and is gone again.
+func (s *siblings) recordLocked(o *Object, is ahead.Change) {
+	if s.changes.Record(nameOf(o), is) {
+		s.forgetLocked()
+	}
+}
+
+func nameOf(o *Object) ahead.Name { return ahead.NameOf(o.GetNamespace(), o.GetName()) }
+
+// backLocked records that a list which an informer is behind lacks an object in
+// the state that the informer is about to show, from a version on, if it does.
 func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
-	o := cmp.Or(now, old)
-	name := ahead.NameOf(o.GetNamespace(), o.GetName())
+	if !i.lead.debts.Any() {
+		return
+	}
+	name := nameOf(cmp.Or(now, old))
+	i.lead.debts.Changed(name)
+	if now == nil {
+		return
+	}
 	for by, listed := range i.lead.debts.Lists(at) {
-		if s.changes.LastedUntil(name, at, listed) {
+		if !meets(selects(by), now) {
 			continue
 		}
-		selects := selects(by)
-		if meets(selects, old) || meets(selects, now) {
-			i.lead.debts.Owe(by, listed)
+		last := s.changes.Last(name)
+		has := !last.Gone && last.At >= at && last.Until >= listed
+		if !has || last.At != at {
+			i.lead.debts.Listed(by, listed, name)
 		}
-		if !by.part() && meets(selects, o) {
-			s.changes.Record(name, listed, listed)
+		if !has && !by.part() {
+			s.recordLocked(now, ahead.Change{At: listed, Until: listed, Gone: true})
 		}
 	}
 }
@@ -224,7 +234,7 @@ func (i *informer) leadLocked(c delta.Change, at uint64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.current(i) || i.countsVersions() {
+	if !s.current(i) || c.Evicted || i.mu.unserved || i.countsVersions() {
 		return
 	}
 	version, ordered := cmp.Or(c.New, c.Final).Version()
@@ -254,31 +264,34 @@ func (l *listing) lead(rv string, epoch Epoch) {
 	if err != nil || i.countsVersions() {
 		return
 	}
-	least, behind, late := uint64(never), map[*informer]uint64{}, false
+	least, behind, owes := uint64(never), map[*informer]struct{}{}, false
 	s.mu.Lock()
 	if s.era == (era{epoch, l.history}) {
 		for other := range s.members {
 			if after := s.after(other); other != i && after < at {
-				least, behind[other] = min(least, after), after
+				least, behind[other] = min(least, after), struct{}{}
 			}
 		}
-		late = len(i.lead.debts.Lists(at)) > 0
+		owes = i.lead.debts.Any()
 	}
 	s.mu.Unlock()
-	if len(behind) == 0 && !late {
+	if len(behind) == 0 && !owes {
 		return
 	}
 
 	for _, other := range s.overlapping(i) {
-		if after, is := behind[other]; is {
-			l.leadOf(other, after, at)
+		if _, is := behind[other]; is {
+			l.leadOf(other, at)
 		}
 	}
 	show := func(o *Object) {
 		version, ordered := o.Version()
+		if !ordered {
+			return
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if ordered && version > least {
+		if version > least {
 			s.changeLocked(i, nil, o, version, at)
 		}
 		s.backLocked(i, nil, o, version)
@@ -291,48 +304,42 @@ func (l *listing) lead(rv string, epoch Epoch) {
 	}
 }
 
-// leadOf records what another informer has, and the list has not, or has in a
-// state that the other one may not select.
-func (l *listing) leadOf(other *informer, after, at uint64) {
+// leadOf records what another informer has, and the list has not, or in a state
+// that the other one does not select.
+func (l *listing) leadOf(other *informer, at uint64) {
 	i := l.reflector.informer
 	s := i.siblings
-	s.mu.Lock()
-	other.lead.debts.Listed(i.key, at)
-	current := s.current(other)
-	s.mu.Unlock()
-	if !current || i.label != other.label && i.label != (label{}) && other.label != (label{}) {
-		return // it shows nothing that can be compared, or no list is answered by both
-	}
+	other.mu.RLock() // so that nothing of it changes in between
+	defer other.mu.RUnlock()
 
-	var gone []*Object
-	owed := uint64(0)
-	selects := i.selects
-	other.mu.RLock()
-	if other.mu.store.CountIn("") == other.mu.store.Count {
-		selects.Namespace = ""
-	}
-	for _, o := range (&place{key: i.key, informer: other, selector: selects}).selectedLocked() {
-		switch is := l.shows(store.ViewOf(o)); {
-		case l.refused.Has(store.ViewOf(o)):
-		case is == nil:
-			gone, owed = append(gone, o), at
-		default:
-			if version, _ := is.Version(); version > after {
-				owed = max(owed, version)
-			}
+	var lacks []ahead.Name
+	var gone, overlap []*Object
+	if other.mu.synced && (i.label == other.label || i.label == (label{}) || other.label == (label{})) {
+		selects := i.selects
+		if other.mu.store.CountIn("") == other.mu.store.Count { // they are in no namespaces
+			selects.Namespace = ""
 		}
+		overlap = (&place{key: i.key, informer: other, selector: selects}).selectedLocked()
 	}
-	other.mu.RUnlock()
-
+	for _, o := range overlap {
+		name := store.ViewOf(o)
+		is := l.shows(name)
+		switch {
+		case l.refused.Has(name), is != nil && (meets(other.selects, is) || !ordering.Older(o, is)):
+			continue
+		case is == nil && !i.part:
+			gone = append(gone, o)
+		}
+		lacks = append(lacks, nameOf(o))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if owed > 0 {
-		other.lead.debts.Owe(i.key, owed)
+	if !s.current(other) {
+		lacks, gone = nil, nil
 	}
+	other.lead.debts.Listed(i.key, at, lacks...)
 	for _, o := range gone {
-		if !i.part {
-			s.changeLocked(i, o, nil, at, at)
-		}
+		s.recordLocked(o, ahead.Change{At: at, Until: at, Gone: true})
 	}
 }
 
@@ -341,11 +348,20 @@ func (l *listing) leadOf(other *informer, after, at uint64) {
 // reached, and at which version that is. o is what Get has returned for it
 // before, or nil. A read that is answered all the same goes back in time.
 func (l *Lease) Outdated(namespace, name string, o *Object) (shown string, is bool) {
-	return l.outdated(o, func(i *informer) uint64 {
-		if i.name != "" && !i.part { // it hears of no other object, and so may never come as far
-			return i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true })
+	return l.outdated(func(i *informer) uint64 {
+		if i.name != "" && !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }) == 0 {
+			return 0 // it hears of no other object, and so may not reach the others' changes
 		}
-		return i.siblings.changes.Last(ahead.NameOf(namespace, name))
+		last := i.siblings.changes.Last(ahead.NameOf(namespace, name))
+		if o == nil && last.Gone {
+			return 0 // they show the same
+		}
+		if o != nil {
+			if version, ordered := o.Version(); ordered && version >= last.At {
+				return 0
+			}
+		}
+		return last.At
 	})
 }
 
@@ -353,7 +369,7 @@ func (l *Lease) Outdated(namespace, name string, o *Object) (shown string, is bo
 // informer that has all of that has shown a later change.
 func (l *Lease) ListOutdated(list Key) (shown string, is bool) {
 	namespaced, known := l.Namespaced()
-	return l.outdated(nil, func(i *informer) uint64 {
+	return l.outdated(func(i *informer) uint64 {
 		return i.lead.debts.Owes(i.lead.reached, func(by Key) bool {
 			if known && !namespaced {
 				by.Namespace = list.Namespace
@@ -363,7 +379,7 @@ func (l *Lease) ListOutdated(list Key) (shown string, is bool) {
 	})
 }
 
-func (l *Lease) outdated(o *Object, by func(*informer) uint64) (shown string, is bool) {
+func (l *Lease) outdated(by func(*informer) uint64) (shown string, is bool) {
 	i := l.informer()
 	s := i.siblings
 	if !s.apart.Load() {
@@ -374,16 +390,10 @@ func (l *Lease) outdated(o *Object, by func(*informer) uint64) (shown string, is
 	if !s.current(i) {
 		return "", i.lead.ordered && i.lead.shows.epoch == s.era.epoch // an earlier history
 	}
-	last := by(i)
-	if last <= i.lead.reached {
-		return "", false
+	if last := by(i); last > i.lead.reached {
+		return strconv.FormatUint(last, 10), true
 	}
-	if o != nil {
-		if version, ordered := o.Version(); ordered && version >= last {
-			return "", false
-		}
-	}
-	return strconv.FormatUint(last, 10), true
+	return "", false
 }
 
 // Answered records that reads have shown objects of the lease's informer.
@@ -400,7 +410,7 @@ func (l *Lease) Answered(objects ...*Object) {
 	starting := s.shows[i.lead.shows.epoch] < len(s.members)
 	for _, o := range objects {
 		version, ordered := o.Version()
-		ahead := ordered && s.current(i) && s.changes.Last(ahead.NameOf(o.GetNamespace(), o.GetName())) >= version
+		ahead := ordered && s.current(i) && s.changes.Last(nameOf(o)).At >= version
 		if !starting && !ahead {
 			continue
 		}

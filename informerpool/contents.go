@@ -296,11 +296,11 @@ func (i *informer) vanish() {
 		i.passedLocked(name, i.mu.store.Get(name.Namespace, name.Name), nil)
 		defer i.foundLocked(name)
 	}
+	i.mu.unserved = true
 	for _, o := range slices.Collect(i.mu.store.All()) {
 		i.mu.store.Remove(o)
 		i.emitLocked(delta.Vanished(o))
 	}
-	i.mu.unserved = true
 	i.chargeLocked()
 }
 

@@ -5,6 +5,7 @@ package ahead
 
 import (
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 )
@@ -48,40 +49,42 @@ const Limit = 4096
 // as far as some of its informers may not have reached them. The zero Changes
 // is ready to use.
 type Changes struct {
-	of     map[Name]change
+	of     map[Name]Change
 	forgot uint64 // the latest version among those that were dropped unreached
 	review int    // at how many of them to forget
 }
 
-// change is the version of the last change of an object, and the latest version
-// at which a list has shown that it was the last one.
-type change struct{ at, until uint64 }
+// Change is the last change of an object.
+type Change struct {
+	At    uint64 // its version
+	Until uint64 // the latest version of a list that has shown it to be the last one
+	Gone  bool   // the object does not exist since
+}
 
-// Record records that an informer shows an object in the state of a version, or
-// that it is gone at a version, and that there was no later change until
-// another one. It reports whether to call Forget.
-func (c *Changes) Record(of Name, at, until uint64) (crowded bool) {
+// Record records a change that an informer is about to show. It reports whether
+// to call Forget.
+func (c *Changes) Record(of Name, is Change) (crowded bool) {
 	if c.of == nil {
-		c.of = map[Name]change{}
+		c.of = map[Name]Change{}
 	}
 	switch was, known := c.of[of]; {
-	case !known || was.at < at:
-		c.of[of] = change{at, until}
-	case was.at == at:
-		c.of[of] = change{at, max(was.until, until)}
+	case !known || was.At < is.At:
+		c.of[of] = is
+	case was.At == is.At:
+		was.Until = max(was.Until, is.Until)
+		c.of[of] = was
 	}
 	return len(c.of) > max(c.review, 64)
 }
 
-// Last returns the version of the last change of an object that some informers
-// may not have reached; zero if all have.
-func (c *Changes) Last(of Name) uint64 { return max(c.of[of].at, c.forgot) }
-
-// LastedUntil reports whether a list at a version has shown an object in the
-// state of another one.
-func (c *Changes) LastedUntil(of Name, at, until uint64) bool {
-	is := c.of[of]
-	return is.at == at && is.until >= until
+// Last returns the last change of an object that some informers may not have
+// reached; zero if all have. Of changes that were dropped only the latest
+// version is known.
+func (c *Changes) Last(of Name) Change {
+	if is := c.of[of]; is.At >= c.forgot {
+		return is
+	}
+	return Change{At: c.forgot}
 }
 
 // Any reports whether there are changes that some informers may not have
@@ -92,44 +95,69 @@ func (c *Changes) Any() bool { return len(c.of) > 0 || c.forgot > 0 }
 // at a version. If many are left, it drops the earliest half of them, too: those
 // count for every object then.
 func (c *Changes) Forget(reached uint64) {
-	maps.DeleteFunc(c.of, func(_ Name, is change) bool { return is.at <= reached })
+	maps.DeleteFunc(c.of, func(_ Name, is Change) bool { return is.At <= reached })
 	if c.forgot <= reached {
 		c.forgot = 0
 	}
 	if len(c.of) >= Limit {
 		versions := make([]uint64, 0, len(c.of))
 		for _, is := range c.of {
-			versions = append(versions, is.at)
+			versions = append(versions, is.At)
 		}
 		slices.Sort(versions)
 		c.forgot = max(c.forgot, versions[len(versions)/2])
-		maps.DeleteFunc(c.of, func(_ Name, is change) bool { return is.at <= c.forgot })
+		maps.DeleteFunc(c.of, func(_ Name, is Change) bool { return is.At <= c.forgot })
 	}
 	c.review = min(2*len(c.of), Limit)
 }
 
-// Debts are what one informer owes to others, by what they select: the versions
-// that they have shown, and that it has not reached.
+// Debts are what one informer owes to others, by what they select.
 type Debts[S comparable] struct {
 	to map[S]debt
 }
 
 // debt is the latest version at which another informer has shown a change of an
-// object that both may select, and the latest at which it has listed.
-type debt struct{ shown, listed uint64 }
+// object that both may select, and the latest at which it has listed; and what
+// the informer shows, and that list has not, or in a state that the informer
+// does not select.
+type debt struct {
+	shown, listed uint64
+	gone          map[Name]struct{}
+}
 
 // Owe records that another informer has shown a change at a version.
-func (d *Debts[S]) Owe(to S, shown uint64) { d.raise(to, debt{shown: shown}) }
+func (d *Debts[S]) Owe(to S, shown uint64) {
+	d.change(to, func(is *debt) { is.shown = max(is.shown, shown) })
+}
 
-// Listed records that another informer has listed at a version.
-func (d *Debts[S]) Listed(to S, at uint64) { d.raise(to, debt{listed: at}) }
+// Listed records that another informer has listed at a version, and lacks
+// objects that the informer shows.
+func (d *Debts[S]) Listed(to S, at uint64, lacks ...Name) {
+	d.change(to, func(is *debt) {
+		is.listed = max(is.listed, at)
+		for _, name := range lacks {
+			if is.gone == nil {
+				is.gone = map[Name]struct{}{}
+			}
+			is.gone[name] = struct{}{}
+		}
+	})
+}
 
-func (d *Debts[S]) raise(to S, by debt) {
+func (d *Debts[S]) change(to S, change func(*debt)) {
 	if d.to == nil {
 		d.to = map[S]debt{}
 	}
-	was := d.to[to]
-	d.to[to] = debt{max(was.shown, by.shown), max(was.listed, by.listed)}
+	is := d.to[to]
+	change(&is)
+	d.to[to] = is
+}
+
+// Changed records that the informer shows another state of an object.
+func (d *Debts[S]) Changed(name Name) {
+	for _, is := range d.to {
+		delete(is.gone, name)
+	}
 }
 
 // Any reports whether anything is owed.
@@ -137,39 +165,41 @@ func (d *Debts[S]) Any() bool { return len(d.to) > 0 }
 
 // Pay drops what is owed no more at a version.
 func (d *Debts[S]) Pay(reached uint64) {
-	if len(d.to) == 0 {
-		return
-	}
 	maps.DeleteFunc(d.to, func(_ S, is debt) bool { return max(is.shown, is.listed) <= reached })
-	if len(d.to) == 0 {
-		d.to = nil
-	}
 }
 
 // Owes returns the latest version that is owed to those that are true of which,
 // if it is later than the one that was reached; otherwise zero.
-func (d *Debts[S]) Owes(reached uint64, which func(S) bool) (shown uint64) {
+func (d *Debts[S]) Owes(reached uint64, which func(S) bool) (owed uint64) {
 	for to, is := range d.to {
-		if is.shown > max(reached, shown) && which(to) {
-			shown = is.shown
+		at := is.shown
+		if len(is.gone) > 0 {
+			at = max(at, is.listed)
+		}
+		if at > max(reached, owed) && which(to) {
+			owed = at
 		}
 	}
-	return shown
+	return owed
 }
 
-// Lists yields the lists at later versions that others have made.
-func (d *Debts[S]) Lists(after uint64) map[S]uint64 {
-	var lists map[S]uint64
-	for to, is := range d.to {
-		if is.listed > after {
-			if lists == nil {
-				lists = map[S]uint64{}
+// Lists yields those that have listed at a version after another, and when.
+func (d *Debts[S]) Lists(after uint64) iter.Seq2[S, uint64] {
+	return func(yield func(S, uint64) bool) {
+		for to, is := range d.to {
+			if is.listed > after && !yield(to, is.listed) {
+				return
 			}
-			lists[to] = is.listed
 		}
 	}
-	return lists
 }
 
 // Clone returns a copy.
-func (d *Debts[S]) Clone() Debts[S] { return Debts[S]{maps.Clone(d.to)} }
+func (d *Debts[S]) Clone() Debts[S] {
+	copied := maps.Clone(d.to)
+	for to, is := range copied {
+		is.gone = maps.Clone(is.gone)
+		copied[to] = is
+	}
+	return Debts[S]{copied}
+}

@@ -4,6 +4,7 @@
 package ahead_test
 
 import (
+	"maps"
 	"strconv"
 	"testing"
 
@@ -18,18 +19,15 @@ func TestLastChangeCounts(t *testing.T) {
 	var c ahead.Changes
 	one, other := ahead.NameOf("default", "one"), ahead.NameOf("default", "other")
 	require.False(t, c.Any())
-	c.Record(one, 5, 5)
-	c.Record(one, 4, 9)
-	require.EqualValues(t, 5, c.Last(one))
+	c.Record(one, ahead.Change{At: 5, Until: 5})
+	c.Record(one, ahead.Change{At: 4, Until: 9, Gone: true})
+	require.Equal(t, ahead.Change{At: 5, Until: 5}, c.Last(one))
 	require.Zero(t, c.Last(other))
-	require.False(t, c.LastedUntil(one, 4, 4))
-	require.True(t, c.LastedUntil(one, 5, 5))
-	require.False(t, c.LastedUntil(one, 5, 6))
-	c.Record(one, 5, 7)
-	require.True(t, c.LastedUntil(one, 5, 7))
+	c.Record(one, ahead.Change{At: 5, Until: 7})
+	require.Equal(t, ahead.Change{At: 5, Until: 7}, c.Last(one))
 
 	c.Forget(4)
-	require.EqualValues(t, 5, c.Last(one))
+	require.EqualValues(t, 5, c.Last(one).At)
 	c.Forget(5)
 	require.False(t, c.Any())
 	require.Zero(t, c.Last(one))
@@ -41,37 +39,47 @@ func TestForgottenChangesHoldEveryReadBack(t *testing.T) {
 	var c ahead.Changes
 	const n = 10 * ahead.Limit
 	for version := uint64(1); version <= n; version++ {
-		if c.Record(ahead.NameOf("default", strconv.FormatUint(version, 10)), version, version) {
+		if c.Record(ahead.NameOf("default", strconv.FormatUint(version, 10)), ahead.Change{At: version, Gone: true}) {
 			c.Forget(0)
 		}
 	}
-	require.EqualValues(t, n, c.Last(ahead.NameOf("default", strconv.Itoa(n))))
+	require.Equal(t, ahead.Change{At: n, Gone: true}, c.Last(ahead.NameOf("default", strconv.Itoa(n))))
 	of := c.Last(ahead.NameOf("default", "1"))
-	require.Greater(t, of, uint64(n-2*ahead.Limit))
-	require.Less(t, of, uint64(n))
+	require.False(t, of.Gone, "nobody knows")
+	require.Greater(t, of.At, uint64(n-2*ahead.Limit))
+	require.Less(t, of.At, uint64(n))
 	require.Equal(t, of, c.Last(ahead.NameOf("default", "never changed")))
-	c.Forget(of)
+	c.Forget(of.At)
 	require.Zero(t, c.Last(ahead.NameOf("default", "1")))
-	require.EqualValues(t, n, c.Last(ahead.NameOf("default", strconv.Itoa(n))))
+	require.EqualValues(t, n, c.Last(ahead.NameOf("default", strconv.Itoa(n))).At)
 }
 
-// TestDebtsArePaidByWhoReachesThem: each is owed to whoever has shown it.
+// TestDebtsArePaidByWhoReachesThem: each is owed to whoever has shown it. What a
+// list lacks is owed until it has changed.
 func TestDebtsArePaidByWhoReachesThem(t *testing.T) {
 	var d ahead.Debts[string]
 	all := func(string) bool { return true }
+	gone := ahead.NameOf("default", "gone")
 	d.Owe("wide", 7)
 	d.Owe("wide", 5)
 	d.Owe("named", 9)
-	d.Listed("listed", 8)
+	d.Listed("listed", 10)
 	require.EqualValues(t, 9, d.Owes(0, all))
 	require.EqualValues(t, 7, d.Owes(6, func(to string) bool { return to == "wide" }))
 	require.Zero(t, d.Owes(7, func(to string) bool { return to == "wide" }))
-	require.Equal(t, map[string]uint64{"listed": 8}, d.Lists(7))
+	require.Equal(t, map[string]uint64{"listed": 10}, maps.Collect(d.Lists(9)))
+	require.Empty(t, maps.Collect(d.Lists(10)))
+
+	d.Listed("listed", 10, gone)
 	copied := d.Clone()
-	d.Pay(8)
-	require.EqualValues(t, 9, d.Owes(0, all))
-	require.Empty(t, d.Lists(0))
+	require.EqualValues(t, 10, d.Owes(9, all))
+	d.Changed(gone)
+	require.Zero(t, d.Owes(9, all))
+	require.EqualValues(t, 10, copied.Owes(9, all))
 	d.Pay(9)
-	require.Zero(t, d.Owes(0, all))
-	require.EqualValues(t, 9, copied.Owes(0, all))
+	require.True(t, d.Any())
+	d.Pay(10)
+	require.False(t, d.Any())
+	copied.Pay(10)
+	require.Zero(t, copied.Owes(0, all))
 }

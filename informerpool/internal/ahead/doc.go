@@ -15,15 +15,16 @@
 //
 //  1. An informer records each change before it shows it: at which version which
 //     object has changed. A Get of that object is answered by no informer that
-//     has not reached the version, unless it has the object in that state.
+//     has not reached the version, unless it shows the same.
 //  2. It becomes a debt of the other informers that may select the object before
 //     or after the change. A list is answered by no informer that owes a change
 //     to one that has all of the list.
 //  3. A complete list is compared, before it is shown, with the informers that
-//     are behind it: what it has in a later state, and what it lacks, are such
-//     changes.
-//  4. What an informer that is behind a list shows later, and the list lacked, was
-//     created and is gone again. It is a change at the version of the list.
+//     are behind it. What it has in a later state is such a change. What they
+//     show and the list lacks, or has in a state that they do not select, they
+//     owe until they show it in another state, or have come as far as the list.
+//  4. So they do for what they show later, from a version that the list has
+//     passed: such an object was created, and is gone again.
 //  5. An informer that selects by labels, or by other fields than a name, never
 //     decides that an object does not exist, and is asked last.
 //  6. What is recorded outlives the informer that has recorded it. It is forgotten

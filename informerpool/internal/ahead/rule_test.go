@@ -7,19 +7,23 @@ import "github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 
 // memory is what the rule remembers.
 type memory struct {
-	changes [maxKeys]last                      // by objects
-	owed    [maxWants][selections]ahead.Moment // by informers, and those that have shown changes
-	listed  [maxWants][selections]ahead.Moment // by which lists of others they are behind
-	most    ahead.Moment                       // that any informer has reached
+	changes [maxKeys]last                       // by objects
+	owed    [maxWants][selections]ahead.Moment  // by informers, and those that have shown changes
+	listed  [maxWants][selections]ahead.Moment  // by which lists of others they are behind
+	gone    [maxWants][selections][maxKeys]bool // what they show, and those lists lack
+	most    ahead.Moment                        // that any informer has reached
 }
 
 // last is the last change of an object that an informer has shown, and up to
 // when a list has shown that it was the last one.
-type last struct{ at, until ahead.Moment }
+type last struct {
+	at, until ahead.Moment
+	gone      bool
+}
 
-func (c last) latest(at, until ahead.Moment) last {
+func (c last) latest(at, until ahead.Moment, gone bool) last {
 	if c.at.Before(at) {
-		return last{at, until}
+		return last{at, until, gone}
 	}
 	if c.at == at {
 		c.until = c.until.Latest(until)
@@ -110,6 +114,7 @@ var (
 // opened records that a want has got an informer of its own, without objects.
 func (r *rule) opened(w *world, i int) {
 	w.memory.owed[i], w.memory.listed[i] = [selections]ahead.Moment{}, [selections]ahead.Moment{}
+	w.memory.gone[i] = [selections][maxKeys]bool{}
 }
 
 // ended records that a want's informer ends.
@@ -120,6 +125,7 @@ func (r *rule) ended(w *world, i int) {
 		for j := range w.count {
 			w.memory.owed[j][w.wants[i].selects] = ahead.Moment{}
 			w.memory.listed[j][w.wants[i].selects] = ahead.Moment{}
+			w.memory.gone[j][w.wants[i].selects] = [maxKeys]bool{}
 		}
 	}
 }
@@ -127,6 +133,7 @@ func (r *rule) ended(w *world, i int) {
 // continued records that an informer continues another one.
 func (r *rule) continued(w *world, i, from int) {
 	w.memory.owed[i], w.memory.listed[i] = w.memory.owed[from], w.memory.listed[from]
+	w.memory.gone[i] = w.memory.gone[from]
 }
 
 // informs reports whether a want has an informer of its own.
@@ -138,25 +145,25 @@ func (r *rule) changed(w *world, i, key int, old, now state, at ahead.Moment) {
 	if r.breaks == eventsUnrecorded || r.breaks == deletesUnrecorded && now == absent {
 		return
 	}
-	r.contradicted(w, i, key, old, now, at)
-	w.memory.changes[key] = w.memory.changes[key].latest(at, at)
+	r.contradicted(w, i, key, now, at)
+	w.memory.changes[key] = w.memory.changes[key].latest(at, at, now == absent && w.wants[i].selects.decides(key))
 	w.owe(i, key, old, now, at)
 }
 
 // contradicted records that a list which an informer is behind lacks the object
 // in a state that the informer shows, if it does.
-func (r *rule) contradicted(w *world, i, key int, old, now state, at ahead.Moment) {
+func (r *rule) contradicted(w *world, i, key int, now state, at ahead.Moment) {
 	for s := range selections {
+		w.memory.gone[i][s][key] = false
 		listed := w.memory.listed[i][s]
 		known := w.memory.changes[key]
-		if r.breaks == absenceForgotten || !at.Before(listed) || known.at == at && !known.until.Before(listed) {
+		if r.breaks == absenceForgotten || !at.Before(listed) || !s.selects(key, now) {
 			continue
 		}
-		if s.selects(key, old) || s.selects(key, now) {
-			w.memory.owed[i][s] = w.memory.owed[i][s].Latest(listed)
-		}
-		if s.decides(key) {
-			w.memory.changes[key] = known.latest(listed, listed)
+		has := !known.gone && !known.at.Before(at) && !known.until.Before(listed) // the list
+		w.memory.gone[i][s][key] = !has || known.at != at
+		if !has && s.decides(key) {
+			w.memory.changes[key] = known.latest(listed, listed, true)
 		}
 	}
 }
@@ -199,17 +206,18 @@ func (r *rule) listed(w *world, i int) {
 			r.compare(w, i, j)
 		}
 	}
+	w.memory.gone[i] = [selections][maxKeys]bool{}
 	for k := range w.keys {
 		if v := &w.wants[i]; v.held[k] > 0 {
-			r.contradicted(w, i, k, absent, w.histories[v.history].at(k, v.held[k]), moment(v.history, v.held[k]))
+			r.contradicted(w, i, k, w.histories[v.history].at(k, v.held[k]), moment(v.history, v.held[k]))
 		}
 	}
 }
 
-// reachedBy returns how far an informer has come at least, once it has listed.
+// reachedBy returns how far an informer has come; what it lists may be of any age.
 func (w *world) reachedBy(i int) ahead.Moment {
-	if v := &w.wants[i]; v.phase == listing {
-		return v.min
+	if w.wants[i].phase == listing {
+		return ahead.Moment{}
 	}
 	return w.wants[i].at()
 }
@@ -228,24 +236,19 @@ func (r *rule) compare(w *world, i, j int) {
 		has, had := v.held[k], had[k]
 		switch {
 		case has > had && since.Before(moment(v.history, has)):
-			old := absent
-			if had > 0 {
-				old = h.at(k, had)
-			}
-			r.record(w, i, j, k, old, h.at(k, has), moment(v.history, has))
+			at, now := moment(v.history, has), h.at(k, has)
+			w.memory.changes[k] = w.memory.changes[k].latest(at, v.at(), false)
+			w.owe(i, k, absent, now, at)
+			w.memory.gone[j][v.selects][k] = had > 0 && !other.selects.selects(k, now)
 		case has == 0 && had > 0 && comparable && v.selects.selects(k, h.at(k, had)):
-			if r.breaks != absenceUnrecorded {
-				r.record(w, i, j, k, h.at(k, had), absent, v.at())
+			if r.breaks == absenceUnrecorded {
+				break
+			}
+			w.memory.gone[j][v.selects][k] = true
+			if v.selects.decides(k) {
+				w.memory.changes[k] = w.memory.changes[k].latest(v.at(), v.at(), true)
 			}
 		}
-	}
-}
-
-func (r *rule) record(w *world, i, j, key int, old, now state, at ahead.Moment) {
-	w.memory.changes[key] = w.memory.changes[key].latest(at, w.wants[i].at())
-	s, other := w.wants[i].selects, w.wants[j].selects
-	if other.selects(key, old) || other.selects(key, now) {
-		w.memory.owed[j][s] = w.memory.owed[j][s].Latest(at)
 	}
 }
 
@@ -274,7 +277,7 @@ func (r *rule) forget(w *world) {
 				w.memory.owed[i][s] = ahead.Moment{}
 			}
 			if !w.wants[i].at().Before(w.memory.listed[i][s]) {
-				w.memory.listed[i][s] = ahead.Moment{}
+				w.memory.listed[i][s], w.memory.gone[i][s] = ahead.Moment{}, [maxKeys]bool{}
 			}
 		}
 	}
@@ -331,6 +334,8 @@ func (r *rule) misses(w *world, from *want, key int, object ahead.Moment, decide
 	switch shown := w.memory.changes[key].at; {
 	case r.breaks == changesIgnored, r.breaks == labelsByPosition && !decides:
 		return false
+	case object.Version == 0 && w.memory.changes[key].gone:
+		return false // it shows the same
 	case r.breaks == positionsIgnored:
 		return object.Version > 0 && r.before(object, shown)
 	default:
@@ -364,9 +369,10 @@ func (r *rule) lacks(w *world, from *want, list selection) bool {
 	if r.breaks == changesIgnored || r.breaks == listsUnowed {
 		return false
 	}
-	owed := &w.memory.owed[w.indexOf(from)]
+	i := w.indexOf(from)
 	for s := range selections {
-		if s.covers(list) && r.before(from.at(), owed[s]) {
+		if s.covers(list) && (r.before(from.at(), w.memory.owed[i][s]) ||
+			w.memory.gone[i][s] != [maxKeys]bool{} && r.before(from.at(), w.memory.listed[i][s])) {
 			return true
 		}
 	}
