@@ -92,6 +92,10 @@ func (i *informer) distrustLocked(grace time.Duration) error {
 	if err := i.refutedLocked(); err != nil {
 		return err
 	}
+	if proof := i.signs.proof.Load(); proof != 0 && i.mu.detached.IsZero() && // without a look at the wall clock
+		i.pool.clock.Now()-proof <= int64(max(grace, i.pool.options.StallTimeout)) {
+		return nil
+	}
 	switch {
 	case !time.Now().After(i.endsLocked(grace)):
 		return nil

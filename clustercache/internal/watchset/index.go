@@ -90,6 +90,7 @@ func (x *index) addLocked(w *Want) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	w.kind = k
 	put(k.waiting, w.scope.name, w)
 }
 

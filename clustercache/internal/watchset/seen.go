@@ -90,7 +90,7 @@ func (s *Set) keepSeen(unmapped []*Want, u *unstructured.Unstructured) (leases [
 // deletes in any case.
 func (s *Set) Answered(by *Want, objects ...*informerpool.Object) {
 	by.lease.Answered(objects...)
-	k := s.index.of(by.GVK)
+	k := by.kind
 	k.mu.RLock()
 	waits := len(k.waiting) > 0
 	k.mu.RUnlock()

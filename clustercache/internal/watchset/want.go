@@ -31,6 +31,7 @@ import (
 type Want struct {
 	Selection
 
+	kind   *kind // those of the same one
 	scope  scope
 	traits []trait              // at least one, the sharpest first
 	labels labels.Selector      // nil: all
