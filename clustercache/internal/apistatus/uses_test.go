@@ -38,7 +38,6 @@ const (
 var uses = map[string]string{
 	"clustercache.OwnerExists":                   itself,
 	"clustercache.informerFailed":                asksAnew,
-	"clustercache.isNotFound":                    ownCache,
 	"clustercache.unserved":                      asksAnew,
 	"clustercache/clusterapi.Resolve":            cacheOfHub,
 	"clustercache/clusterapi.requests":           cacheOfHub,
@@ -48,8 +47,6 @@ var uses = map[string]string{
 	"clustercache/internal/definitions.run":      anyCause,
 	"clustercache/internal/liveclient.elsewhere": asksAnew,
 	"clustercache/internal/watchset.Explain":     asksAnew,
-	"clustercache/internal/watchset.disproves":   ownCache,
-	"clustercache/internal/watchset.has":         ownCache,
 	"clustercache/internal/writes.missingIn":     ownCache,
 	"clustercache/remote.edit":                   seenAfter,
 	"clustercache/remote.saysAbsent":             itself,
