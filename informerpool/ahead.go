@@ -190,6 +190,21 @@ func (s *siblings) changeLocked(i *informer, old, now *Object, at, until uint64)
 	}
 }
 
+// goneLocked records, unless others have done so, that an informer is about to
+// show that an object does not exist, from no later than a version on: no version
+// of its own tells when it was deleted.
+func (s *siblings) goneLocked(i *informer, o *Object, at uint64) {
+	if s.changes.Last(nameOf(o)).Gone {
+		return
+	}
+	s.recordLocked(o, ahead.Change{At: at, Until: at, Gone: !i.part})
+	for other := range s.selecting(o) {
+		if other != i && s.after(other) < at {
+			other.lead.debts.Lacks(i.key, at, nameOf(o))
+		}
+	}
+}
+
 func (s *siblings) recordLocked(o *Object, is ahead.Change) {
 	if s.changes.Record(nameOf(o), is) {
 		s.forgetLocked()
@@ -216,7 +231,7 @@ func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
 		last := s.changes.Last(name)
 		has := !last.Gone && last.At >= at && last.Until >= listed
 		if !has || last.At != at {
-			i.lead.debts.Listed(by, listed, name)
+			i.lead.debts.Lacks(by, listed, name)
 		}
 		if !has && !by.part() {
 			s.recordLocked(now, ahead.Change{At: listed, Until: listed, Gone: true})
@@ -250,7 +265,11 @@ func (i *informer) leadLocked(c delta.Change, at uint64) {
 		at = max(version, i.lead.reached)
 	}
 	s.backLocked(i, c.Old, c.New, at)
-	if len(s.members) > 1 {
+	switch {
+	case len(s.members) < 2:
+	case c.New == nil && (c.Unknown || at > version):
+		s.goneLocked(i, c.Final, at)
+	default:
 		s.changeLocked(i, cmp.Or(c.Old, c.Final), c.New, at, at)
 	}
 }
@@ -264,7 +283,7 @@ func (l *listing) lead(rv string, epoch Epoch) {
 	if err != nil || i.countsVersions() {
 		return
 	}
-	least, behind, owes := uint64(never), map[*informer]struct{}{}, false
+	least, behind, owes, shown := uint64(never), map[*informer]struct{}{}, false, false
 	s.mu.Lock()
 	if s.era == (era{epoch, l.history}) {
 		for other := range s.members {
@@ -272,7 +291,7 @@ func (l *listing) lead(rv string, epoch Epoch) {
 				least, behind[other] = min(least, after), struct{}{}
 			}
 		}
-		owes = i.lead.debts.Any()
+		owes, shown = i.lead.debts.Any(), s.current(i)
 	}
 	s.mu.Unlock()
 	if len(behind) == 0 && !owes {
@@ -284,7 +303,7 @@ func (l *listing) lead(rv string, epoch Epoch) {
 			l.leadOf(other, at)
 		}
 	}
-	show := func(o *Object) {
+	show := func(o *Object, shown bool) {
 		version, ordered := o.Version()
 		if !ordered {
 			return
@@ -294,13 +313,15 @@ func (l *listing) lead(rv string, epoch Epoch) {
 		if version > least {
 			s.changeLocked(i, nil, o, version, at)
 		}
-		s.backLocked(i, nil, o, version)
+		if !shown { // or the other lists were compared with it
+			s.backLocked(i, nil, o, version)
+		}
 	}
 	for o := range l.seen {
-		show(o)
+		show(o, shown)
 	}
 	for o := range i.mu.staged.All() {
-		show(o)
+		show(o, false)
 	}
 }
 
@@ -337,7 +358,10 @@ func (l *listing) leadOf(other *informer, at uint64) {
 	if !s.current(other) {
 		lacks, gone = nil, nil
 	}
-	other.lead.debts.Listed(i.key, at, lacks...)
+	other.lead.debts.Listed(i.key, at)
+	if len(lacks) > 0 {
+		other.lead.debts.Lacks(i.key, at, lacks...)
+	}
 	for _, o := range gone {
 		s.recordLocked(o, ahead.Change{At: at, Until: at, Gone: true})
 	}

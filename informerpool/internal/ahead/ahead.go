@@ -71,7 +71,7 @@ func (c *Changes) Record(of Name, is Change) (crowded bool) {
 	case !known || was.At < is.At:
 		c.of[of] = is
 	case was.At == is.At:
-		was.Until = max(was.Until, is.Until)
+		was.Until, was.Gone = max(was.Until, is.Until), was.Gone || is.Gone // a delete may have the last version
 		c.of[of] = was
 	}
 	return len(c.of) > max(c.review, 64)
@@ -118,11 +118,11 @@ type Debts[S comparable] struct {
 
 // debt is the latest version at which another informer has shown a change of an
 // object that both may select, and the latest at which it has listed; and what
-// the informer shows, and that list has not, or in a state that the informer
-// does not select.
+// the informer shows and the other one lacks, or has in a state that the
+// informer does not select, as of a version.
 type debt struct {
-	shown, listed uint64
-	gone          map[Name]struct{}
+	shown, listed, lacked uint64
+	gone                  map[Name]struct{}
 }
 
 // Owe records that another informer has shown a change at a version.
@@ -130,11 +130,16 @@ func (d *Debts[S]) Owe(to S, shown uint64) {
 	d.change(to, func(is *debt) { is.shown = max(is.shown, shown) })
 }
 
-// Listed records that another informer has listed at a version, and lacks
-// objects that the informer shows.
-func (d *Debts[S]) Listed(to S, at uint64, lacks ...Name) {
+// Listed records that another informer has listed at a version.
+func (d *Debts[S]) Listed(to S, at uint64) {
+	d.change(to, func(is *debt) { is.listed = max(is.listed, at) })
+}
+
+// Lacks records that another informer lacks, as of a version, objects that the
+// informer shows.
+func (d *Debts[S]) Lacks(to S, at uint64, lacks ...Name) {
 	d.change(to, func(is *debt) {
-		is.listed = max(is.listed, at)
+		is.lacked = max(is.lacked, at)
 		for _, name := range lacks {
 			if is.gone == nil {
 				is.gone = map[Name]struct{}{}
@@ -165,7 +170,7 @@ func (d *Debts[S]) Any() bool { return len(d.to) > 0 }
 
 // Pay drops what is owed no more at a version.
 func (d *Debts[S]) Pay(reached uint64) {
-	maps.DeleteFunc(d.to, func(_ S, is debt) bool { return max(is.shown, is.listed) <= reached })
+	maps.DeleteFunc(d.to, func(_ S, is debt) bool { return max(is.shown, is.listed, is.lacked) <= reached })
 }
 
 // Owes returns the latest version that is owed to those that are true of which,
@@ -174,7 +179,7 @@ func (d *Debts[S]) Owes(reached uint64, which func(S) bool) (owed uint64) {
 	for to, is := range d.to {
 		at := is.shown
 		if len(is.gone) > 0 {
-			at = max(at, is.listed)
+			at = max(at, is.lacked)
 		}
 		if at > max(reached, owed) && which(to) {
 			owed = at

@@ -70,7 +70,7 @@ func TestDebtsArePaidByWhoReachesThem(t *testing.T) {
 	require.Equal(t, map[string]uint64{"listed": 10}, maps.Collect(d.Lists(9)))
 	require.Empty(t, maps.Collect(d.Lists(10)))
 
-	d.Listed("listed", 10, gone)
+	d.Lacks("listed", 10, gone)
 	copied := d.Clone()
 	require.EqualValues(t, 10, d.Owes(9, all))
 	d.Changed(gone)

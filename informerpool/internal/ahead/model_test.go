@@ -365,14 +365,14 @@ func wander(r *rule, random *rand.Rand, length int, c *census) ([]fmt.Stringer, 
 	}
 	l := limits{writes: maxVersions, restores: maxHistories - 1, refusals: true, touches: true}
 	var path []fmt.Stringer
-	reads := w.reads()
+	reads, rarely := w.reads(), 1+random.IntN(4)
 	for range length {
 		var space [64]step
 		steps := w.steps(space[:0], l)
 		s := steps[random.IntN(len(steps))]
 		switch s.do { // rare
 		case release, restore, relist, refuse:
-			if random.IntN(4) > 0 {
+			if random.IntN(rarely) > 0 {
 				continue
 			}
 		}

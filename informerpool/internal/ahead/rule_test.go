@@ -196,7 +196,7 @@ func (r *rule) reached(w *world, i int) {
 }
 
 // listed compares an informer that has listed with those that are behind.
-func (r *rule) listed(w *world, i int) {
+func (r *rule) listed(w *world, i int, before *want) {
 	if r.breaks == listsUnrecorded {
 		return
 	}
@@ -206,9 +206,14 @@ func (r *rule) listed(w *world, i int) {
 			r.compare(w, i, j)
 		}
 	}
-	w.memory.gone[i] = [selections][maxKeys]bool{}
 	for k := range w.keys {
-		if v := &w.wants[i]; v.held[k] > 0 {
+		v := &w.wants[i]
+		shown := before.phase == synced && before.history == v.history
+		switch {
+		case shown && v.held[k] == before.held[k]: // the other lists were compared with it
+		case v.held[k] == 0:
+			r.contradicted(w, i, k, absent, v.at())
+		default:
 			r.contradicted(w, i, k, w.histories[v.history].at(k, v.held[k]), moment(v.history, v.held[k]))
 		}
 	}

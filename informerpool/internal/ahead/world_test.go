@@ -472,6 +472,7 @@ func (w *world) refuse(r *rule, i int) {
 // handlers receive the difference.
 func (w *world) listed(r *rule, i int, at uint8) error {
 	v, h := &w.wants[i], w.server()
+	before := *v
 	if moment(w.history, at).Before(v.floor) {
 		return broken("a list of %s shows %d, although %v was shown before it began", v.selects, at, v.floor)
 	}
@@ -484,7 +485,7 @@ func (w *world) listed(r *rule, i int, at uint8) error {
 			v.held[k] = h.last(all, k, at)
 		}
 	}
-	r.listed(w, i)
+	r.listed(w, i, &before)
 	r.reached(w, i)
 	return w.hear(r, i)
 }
