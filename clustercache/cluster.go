@@ -329,6 +329,9 @@ func newWants(c *cluster) *watchset.Set {
 		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
 			c.cc.addIndexes(c, lease, gvk)
 		},
+		Indexed: func(gvk schema.GroupVersionKind, field string) bool {
+			return c.cc.indexes.find(c.key, gvk, field) != nil
+		},
 		OnBound: func(w *watchset.Want) {
 			for _, f := range c.cc.subscriptions() {
 				f.leaseAdded(c, w)

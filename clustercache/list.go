@@ -196,7 +196,7 @@ func (c *cluster) selectFrom(
 	case failed != nil:
 		return selected{}, true, translateIndex(failed)
 	}
-	if why := want.ListOutdated(lo); why != nil {
+	if why := c.wants.ListOutdated(want, lo); why != nil {
 		c.cc.metrics.outdated.Inc()
 		return selected{}, false, instead(o, why)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
@@ -390,15 +391,18 @@ func (l *Lease) Outdated(namespace, name string, o *Object) (shown string, is bo
 }
 
 // ListOutdated is Outdated for a list of what a canonical key selects: another
-// informer that has all of that has shown a later change.
-func (l *Lease) ListOutdated(list Key) (shown string, is bool) {
+// informer that has all of that has shown a later change. One that selects by no
+// field counts only if it could have answered the list: if its fields are those
+// of every object, or indexed says that the caller has indexes of them.
+func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 	namespaced, known := l.Namespaced()
 	return l.outdated(func(i *informer) uint64 {
 		return i.lead.debts.Owes(i.lead.reached, func(by Key) bool {
 			if known && !namespaced {
 				by.Namespace = list.Namespace
 			}
-			return by.covers(list)
+			return by.covers(list) &&
+				(indexed || by.FieldSelector == list.FieldSelector || selector.Local(list.FieldSelector))
 		})
 	})
 }

@@ -81,16 +81,16 @@ func TestHazardObjectComesAndGoesBehindAnotherInformer(t *testing.T) {
 					require.Contains(t, []string{
 						strconv.FormatUint(deleted.Version, 10), strconv.FormatUint(s.Version, 10),
 					}, shown)
-					_, outdated = late.ListOutdated(narrow)
+					_, outdated = late.ListOutdated(narrow, false)
 					require.True(t, outdated)
-					_, outdated = late.ListOutdated(pooltest.Everything)
+					_, outdated = late.ListOutdated(pooltest.Everything, false)
 					require.False(t, outdated, "no other informer answers that list")
 
 					watches[""].Push(frames[1])
 					synctest.Wait()
 					_, outdated = late.Outdated("ns", "new", nil)
 					require.False(t, outdated)
-					_, outdated = late.ListOutdated(narrow)
+					_, outdated = late.ListOutdated(narrow, false)
 					require.False(t, outdated)
 				})
 			})

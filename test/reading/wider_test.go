@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,6 +43,36 @@ func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 			require.True(t, origin.Cached, mode)
 		}
 		require.Equal(t, before, api.Total(), "a cached read sent a request")
+	})
+}
+
+// TestHazardBusyWideWatchHoldsBackAListThatOnlyTheServerSelects: a list by a
+// field that only the API server evaluates was never answered by a watch of the
+// whole kind. However far that is ahead, the watch by the field answers.
+func TestHazardBusyWideWatchHoldsBackAListThatOnlyTheServerSelects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := fleettest.OneCluster(t)
+		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"type": "x"}}
+		byField, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{}, narrow...)
+		require.NoError(t, err)
+		wide, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), &corev1.Secret{})
+		require.NoError(t, err)
+		for _, w := range []*clustercache.Watch{byField, wide} {
+			require.NoError(t, w.WaitForSync(t.Context()))
+		}
+		require.NoError(t, api.Fake.Seed(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Secret", "type": "y",
+			"metadata": map[string]any{"name": "other", "namespace": "default"},
+		}}))
+		synctest.Wait()
+		list := func() error {
+			return cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), &corev1.SecretList{},
+				append(narrow, clustercache.CacheOnly)...)
+		}
+		require.NoError(t, list())
+		require.NoError(t, wide.Close(t.Context()))
+		require.NoError(t, list())
+		require.NoError(t, byField.WaitForSync(t.Context()))
 	})
 }
 

@@ -5,7 +5,9 @@ package watchset
 
 import (
 	"fmt"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -18,25 +20,34 @@ func (w *Want) Outdated(namespace, name string, o *informerpool.Object) error {
 	return w.stale(w.lease.Outdated(namespace, name, o))
 }
 
-// ListOutdated is Outdated for a list: another want that has all of it has
-// shown a later state.
-func (w *Want) ListOutdated(o *client.ListOptions) error {
+// ListOutdated is Outdated for a list: another want that has all of it, and can
+// select it, has shown a later state.
+func (s *Set) ListOutdated(w *Want, o *client.ListOptions) error {
 	list := w.lease.Key()
 	asked := w.asked(o)
 	list.Namespace, list.LabelSelector, list.FieldSelector = w.In(o.Namespace), asked.LabelSelector, asked.FieldSelector
-	return w.stale(w.lease.ListOutdated(list))
+	return w.stale(w.lease.ListOutdated(list, s.indexed(w)))
+}
+
+// indexed reports whether wants without a field selector answer lists by the
+// fields of a want: each is one that every object has, or has an index.
+func (s *Set) indexed(w *Want) bool {
+	return !slices.ContainsFunc(w.terms, func(r fields.Requirement) bool {
+		return r.Field != FieldName && r.Field != FieldNamespace && !s.config.Indexed(w.GVK, r.Field)
+	})
 }
 
 // Behind returns ErrStale if no want answers a list of what the want selects,
 // since another one, which has ended, has shown a later state.
 func (s *Set) Behind(w *Want) error {
 	key := w.lease.Key()
-	why := w.stale(w.lease.ListOutdated(key))
+	indexed := s.indexed(w)
+	why := w.stale(w.lease.ListOutdated(key, indexed))
 	if why == nil {
 		return nil
 	}
 	for _, other := range s.index.of(w.GVK).listing(w.scope) {
-		if _, is := other.lease.ListOutdated(key); !is && other != w && s.answers(other) {
+		if _, is := other.lease.ListOutdated(key, indexed); !is && other != w && s.answers(other) {
 			return nil
 		}
 	}

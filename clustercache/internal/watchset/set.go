@@ -56,6 +56,8 @@ type Config struct {
 	Epoch     func() informerpool.Epoch
 	// AddIndexes adds the indexes of a kind that an informer lacks.
 	AddIndexes func(*informerpool.Lease, schema.GroupVersionKind)
+	// Indexed reports whether a field of a kind has an index.
+	Indexed func(gvk schema.GroupVersionKind, field string) bool
 	// StaleAfter is how long reads are answered by an informer that follows no
 	// watch.
 	StaleAfter time.Duration

@@ -68,6 +68,7 @@ func newSite(t *testing.T) *site {
 		Connected:      s.connected.Load,
 		Epoch:          func() informerpool.Epoch { return endpoint.Epoch },
 		AddIndexes:     func(*informerpool.Lease, schema.GroupVersionKind) {},
+		Indexed:        func(schema.GroupVersionKind, string) bool { return false },
 		Observed:       func() bool { return false },
 		OnChanged:      func(Selection, bool) {},
 		OnBound:        func(w *Want) { s.bound = append(s.bound, w.Selection) },
