@@ -374,8 +374,8 @@ func (l *listing) leadOf(other *informer, at uint64) {
 // before, or nil. A read that is answered all the same goes back in time.
 func (l *Lease) Outdated(namespace, name string, o *Object) (shown string, is bool) {
 	return l.outdated(func(i *informer) uint64 {
-		if i.name != "" && !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }) == 0 {
-			return 0 // it hears of no other object, and so may not reach the others' changes
+		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }) == 0 {
+			return 0 // it owes each change of an object that it may have, and hears of no other one
 		}
 		last := i.siblings.changes.Last(ahead.NameOf(namespace, name))
 		if o == nil && last.Gone {

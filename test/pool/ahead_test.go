@@ -97,3 +97,26 @@ func TestHazardObjectComesAndGoesBehindAnotherInformer(t *testing.T) {
 		}
 	}
 }
+
+// TestHazardBusyNamespaceHoldsBackReadsOfAnIdleOne: however many objects change
+// in one namespace, the informer of another one, which hears of none of them,
+// answers at its own position.
+func TestHazardBusyNamespaceHoldsBackReadsOfAnIdleOne(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("idle", "one", 1)
+		idle := pooltest.AcquireSynced(t, p, pooltest.In("idle"))
+		busy := pooltest.AcquireSynced(t, p, pooltest.In("busy"))
+		for n := range 10_000 {
+			s.Put("busy", strconv.Itoa(n), 1)
+		}
+		synctest.Wait()
+		o, err := idle.Get("idle", "one")
+		require.NoError(t, err)
+		shown, outdated := idle.Outdated("idle", "one", o)
+		require.False(t, outdated, "%s was shown, and the informer is at %s", shown, idle.ResourceVersion())
+		_, outdated = idle.Outdated("idle", "none", nil)
+		require.False(t, outdated)
+		_, outdated = busy.Outdated("busy", "1", nil)
+		require.False(t, outdated)
+	})
+}
