@@ -65,9 +65,13 @@ func (s *siblings) reachLocked(i *informer) {
 		i.lead.ordered, i.lead.most = false, 0
 		return
 	}
-	reached, err := strconv.ParseUint(i.mu.rv, 10, 64)
 	s.showLocked(i, era{i.mu.epoch, i.mu.history})
-	i.lead.reached, i.lead.most, i.lead.ordered = reached, reached, err == nil
+	if i.lead.ordered = ordering.Ordered(i.mu.rv); !i.lead.ordered {
+		i.lead.reached, i.lead.most, i.lead.debts = 0, 0, ahead.Debts[Key]{} // nothing says how far it has come
+		return
+	}
+	reached, _ := strconv.ParseUint(i.mu.rv, 10, 64)
+	i.lead.reached, i.lead.most = reached, reached
 	if partial, err := strconv.ParseUint(i.mu.partial, 10, 64); err == nil {
 		i.lead.most = max(reached, partial)
 	}

@@ -6,6 +6,7 @@ package pool_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -118,5 +119,69 @@ func TestHazardBusyNamespaceHoldsBackReadsOfAnIdleOne(t *testing.T) {
 		require.False(t, outdated)
 		_, outdated = busy.Outdated("busy", "1", nil)
 		require.False(t, outdated)
+	})
+}
+
+// TestHazardListWithoutAVersionIsOutdatedForEver: one informer has shown that an
+// object is gone. Another one has listed since, from a server whose lists are at
+// no version, and nothing says how far it has come: it is not held back.
+func TestHazardListWithoutAVersionIsOutdatedForEver(t *testing.T) {
+	odd := &versionlessServer{version: "0"}
+	change := func(o *informerpool.Options) { odd.Server, o.Source = o.Source.(*pooltest.Server), odd }
+	pooltest.Bubble(t, change, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.NoStream = true
+		s.Put("ns", "kept", 1)
+		s.Put("ns", "gone", 1)
+		pooltest.AcquireSynced(t, p, pooltest.In("ns"))
+		synctest.Wait()
+		first := maps.Clone(s.Watchers)
+		late := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		synctest.Wait()
+		s.Refuse = func(k informerpool.Key) error {
+			if k == pooltest.Everything {
+				return pooltest.ErrUnreachable
+			}
+			return nil
+		}
+		for w := range s.Watchers {
+			if _, is := first[w]; !is {
+				s.Set(func(s *pooltest.Server) { delete(s.Watchers, w) })
+				w.End(io.ErrUnexpectedEOF)
+			}
+		}
+		synctest.Wait()
+		s.Delete("ns", "gone")
+		synctest.Wait()
+		_, outdated := late.Outdated("ns", "gone", nil)
+		require.True(t, outdated)
+		s.Compact()
+		s.Set(func(s *pooltest.Server) { s.Refuse = nil })
+		pooltest.After(time.Minute)
+		require.Len(t, pooltest.Contents(t, late), 1)
+		shown, outdated := late.ListOutdated(pooltest.In("ns"), false)
+		require.False(t, outdated, "%s was shown, the cache is at %s", shown, late.ResourceVersion())
+	})
+}
+
+// TestHazardVersionBeyondNumbersHoldsBackLists: a list whose version has more
+// than 64 bits is at no moment that another list could be before.
+func TestHazardVersionBeyondNumbersHoldsBackLists(t *testing.T) {
+	odd := &oddServer{version: "100000000000000000000", place: "list", refusal: apierrors.NewBadRequest("version")}
+	change := func(o *informerpool.Options) { odd.Server, o.Source = o.Source.(*pooltest.Server), odd }
+	pooltest.Bubble(t, change, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.NoStream = true
+		pooltest.AcquireSynced(t, p, pooltest.In("ns"))
+		odd.healed = true
+		s.Set(func(s *pooltest.Server) {
+			s.Refuse = func(k informerpool.Key) error {
+				if k == pooltest.In("ns") {
+					return pooltest.ErrUnreachable
+				}
+				return nil
+			}
+		})
+		began := time.Now()
+		pooltest.AcquireSynced(t, p, pooltest.Everything)
+		require.Less(t, time.Since(began), time.Second)
 	})
 }
