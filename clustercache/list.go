@@ -185,6 +185,7 @@ func (c *cluster) selectFrom(
 		asked.Limit++ // to know whether there are more
 	}
 	namespace := want.In(lo.Namespace)
+	outdated := c.wants.ListOutdated(want, lo) // before the look-up: the informer may catch up after it
 	objects, rv, failed := c.listFrom(want, &asked)
 	// It is asked after the list, so that nothing is refused in between.
 	if why := want.Lease().Unknown(namespace, ""); why != nil {
@@ -196,9 +197,9 @@ func (c *cluster) selectFrom(
 	case failed != nil:
 		return selected{}, true, translateIndex(failed)
 	}
-	if why := c.wants.ListOutdated(want, lo); why != nil {
+	if outdated != nil {
 		c.cc.metrics.outdated.Inc()
-		return selected{}, false, instead(o, why)
+		return selected{}, false, instead(o, outdated)
 	}
 	if c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, want) != nil ||
 		o.moved(want) || want.In(lo.Namespace) != namespace { // another history or scope began meanwhile

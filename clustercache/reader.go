@@ -446,12 +446,11 @@ func (c *cluster) getFrom(
 	if o.moved(want) || want.In(key.Namespace) != namespace { // another history or scope began meanwhile
 		return c.getFrom(o, want, key)
 	}
+	if errors.Is(err, informerpool.ErrOutdated) {
+		c.cc.metrics.outdated.Inc()
+	}
 	if err != nil {
 		return nil, false, instead(o, distrusted(err))
-	}
-	if why := want.Outdated(namespace, key.Name, object); why != nil {
-		c.cc.metrics.outdated.Inc()
-		return nil, false, instead(o, why)
 	}
 	switch {
 	case object != nil:

@@ -22,7 +22,7 @@ import (
 //	change or list ──► siblings.changes: the last change of each object
 //	                └► lead.debts of those that may select it
 //	                        │
-//	read of another one ◄───┘ Outdated, ListOutdated
+//	read of another one ◄───┘ Find, ListOutdated
 //
 // Where nothing is recorded, or an informer has come as far, it answers alone.
 
@@ -372,12 +372,11 @@ func (l *listing) leadOf(other *informer, at uint64) {
 	}
 }
 
-// Outdated reports whether another informer of the resource, which may have
-// ended, has shown a later change of an object than the lease's informer has
-// reached, and at which version that is. o is what Get has returned for it
-// before, or nil. A read that is answered all the same goes back in time.
-func (l *Lease) Outdated(namespace, name string, o *Object) (shown string, is bool) {
-	return l.outdated(func(i *informer) uint64 {
+// outdatedLocked reports whether another informer of the resource, which may have
+// ended, has shown a later change of an object than the informer has reached, and
+// at which version that is. o is what the informer shows of it, or nil.
+func (i *informer) outdatedLocked(namespace, name string, o *Object) (shown string, is bool) {
+	return i.siblings.outdated(i, func() uint64 {
 		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }) == 0 {
 			return 0 // it owes each change of an object that it may have, and hears of no other one
 		}
@@ -394,13 +393,17 @@ func (l *Lease) Outdated(namespace, name string, o *Object) (shown string, is bo
 	})
 }
 
-// ListOutdated is Outdated for a list of what a canonical key selects: another
-// informer that has all of that has shown a later change. One that selects by no
-// field counts only if it could have answered the list: if its fields are those
-// of every object, or indexed says that the caller has indexes of them.
+// ListOutdated reports whether another informer of the resource, which may have
+// ended and has all of what a canonical key selects, has shown a later change of
+// that than the lease's informer has reached, and at which version that is. A
+// list that is answered all the same goes back in time. Ask before the list: the
+// informer may catch up in between. One that selects by no field counts only if
+// it could have answered the list: if its fields are those of every object, or
+// indexed says that the caller has indexes of them.
 func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 	namespaced, known := l.Namespaced()
-	return l.outdated(func(i *informer) uint64 {
+	i := l.informer()
+	return i.siblings.outdated(i, func() uint64 {
 		return i.lead.debts.Owes(i.lead.reached, func(by Key) bool {
 			if known && !namespaced {
 				by.Namespace = list.Namespace
@@ -411,9 +414,9 @@ func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 	})
 }
 
-func (l *Lease) outdated(by func(*informer) uint64) (shown string, is bool) {
-	i := l.informer()
-	s := i.siblings
+// outdated reports whether an informer shows an earlier history than another one,
+// or has not reached a version.
+func (s *siblings) outdated(i *informer, version func() uint64) (shown string, is bool) {
 	if !s.apart.Load() {
 		return "", false
 	}
@@ -422,7 +425,7 @@ func (l *Lease) outdated(by func(*informer) uint64) (shown string, is bool) {
 	if !s.current(i) {
 		return "", i.lead.ordered && i.lead.shows.epoch == s.era.epoch // an earlier history
 	}
-	if last := by(i); last > i.lead.reached {
+	if last := version(); last > i.lead.reached {
 		return strconv.FormatUint(last, 10), true
 	}
 	return "", false

@@ -31,6 +31,9 @@ var (
 	// an informer has already seen, as after a restore of etcd from an older
 	// snapshot.
 	ErrHistory = errors.New("server history is behind the cache")
+	// ErrOutdated indicates that another informer of the resource has shown a
+	// later state of an object.
+	ErrOutdated = errors.New("another watch has shown a later state")
 	// ErrDetached indicates that an informer follows no live watch, and that
 	// its last watch did not end with an error.
 	ErrDetached = errors.New("no live watch")

@@ -248,7 +248,9 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 
 // Find is Get, [Lease.Trust] and [Lease.Unknown] in one step, for those who take
 // the cache for the server's state. Without an error, a nil object means that the
-// lease selects none of this name.
+// lease selects none of this name. The error is [ErrOutdated] if another informer
+// of the resource, which may have ended, has shown a later state of the object: a
+// read that is answered all the same goes back in time.
 func (l *Lease) Find(namespace, name string, grace time.Duration) (*Object, error) {
 	at := l.rlock()
 	i := at.informer
@@ -265,7 +267,10 @@ func (l *Lease) Find(namespace, name string, grace time.Duration) (*Object, erro
 	i.mu.store.Sight.Look()
 	o := i.mu.store.Get(namespace, name)
 	if !at.selector.Empty() && !at.selector.Match(o) {
-		return nil, nil
+		o = nil
+	}
+	if shown, is := i.outdatedLocked(namespace, name, o); is {
+		return nil, fmt.Errorf("%s: %w: at resourceVersion %s, and not %s", at.key, ErrOutdated, i.mu.rv, shown)
 	}
 	return o, nil
 }

@@ -4,11 +4,17 @@
 package reading_test
 
 import (
+	"errors"
+	"runtime"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -175,4 +181,51 @@ func TestHazardObjectLeavesTheLabelThatHasShownIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHazardReadBeginsBeforeItsInformerCatchesUp: an informer that lags returns
+// an earlier state of an object than another one has shown, and has caught up by
+// the time the read asks how far it has come. Reads of one goroutine never go
+// back.
+func TestHazardReadBeginsBeforeItsInformerCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := fleettest.OneCluster(t)
+		named := fleettest.Watch(t, cc, client.InNamespace("default"), client.MatchingFields{"metadata.name": "one"})
+		require.NoError(t, named.WaitForSync(t.Context()))
+		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+		ended := make(chan struct{})
+		var readers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				last := 0
+				for reader := cc.Cluster(fleettest.Key("a")).Reader(); ; {
+					select {
+					case <-ended:
+						return
+					default:
+					}
+					got := &metav1.PartialObjectMetadata{}
+					got.SetGroupVersionKind(fleettest.ConfigMap)
+					err := reader.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, got,
+						clustercache.CacheOnly)
+					if errors.Is(err, clustercache.ErrStale) {
+						continue
+					}
+					version, _ := strconv.Atoi(got.ResourceVersion)
+					if !assert.NoError(t, err) || !assert.GreaterOrEqual(t, version, last) {
+						return
+					}
+					last = version
+				}
+			})
+		}
+		for n := range 5_000 {
+			api.Put("one", strconv.Itoa(n), map[string]any{"app": "x"})
+			if n%50 == 0 {
+				runtime.Gosched()
+			}
+		}
+		close(ended)
+		readers.Wait()
+	})
 }

@@ -9,19 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Outdated returns ErrStale if another want, which may have ended, has shown a
-// later state of an object than o, which the want's informer has returned for
-// it; nil stands for none.
-func (w *Want) Outdated(namespace, name string, o *informerpool.Object) error {
-	return w.stale(w.lease.Outdated(namespace, name, o))
-}
-
-// ListOutdated is Outdated for a list: another want that has all of it, and can
-// select it, has shown a later state.
+// ListOutdated returns ErrStale if another want, which may have ended, and has
+// all of a list and can select it, has shown a later state of it. Ask before the
+// list.
 func (s *Set) ListOutdated(w *Want, o *client.ListOptions) error {
 	list := w.lease.Key()
 	asked := w.asked(o)
