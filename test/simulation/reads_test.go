@@ -214,7 +214,8 @@ func isStatusOf(err error, name string) bool {
 
 // check compares every way of reading a kind, and the events of its watches,
 // with the truth. In a strict check a read must be answered; otherwise it may
-// fail, but any answer must be true.
+// fail, but any answer must be true. A handler that is still busy is judged by
+// what it has received once it is idle: nothing promises it sooner.
 func (w *world) check(s *site, strict bool) []string {
 	var out []string
 	for _, k := range w.kinds {
@@ -222,6 +223,10 @@ func (w *world) check(s *site, strict bool) []string {
 		out = append(out, w.checkGets(s, k, strict)...)
 	}
 	for _, sub := range w.watching(s) {
+		if w.checkSubject(sub, strict) == "" {
+			continue
+		}
+		w.catchUp(sub)
 		if d := w.checkSubject(sub, strict); d != "" {
 			out = append(out, d)
 		}

@@ -11,8 +11,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +32,7 @@ type subject struct {
 	handle *clustercache.Registration
 
 	closed atomic.Bool
+	busy   atomic.Bool // the handler has been called, and has not returned
 
 	mu      sync.Mutex     // protects the fields below
 	settled bool           // the handler is in place
@@ -108,6 +112,8 @@ func (w *world) leave(sub *subject) {
 
 // take is the handler.
 func (s *subject) take(w *world, e informerpool.Event) {
+	s.busy.Store(true)
+	defer s.busy.Store(false)
 	if g := w.gates[s.kind]; g != nil {
 		g()
 	}
@@ -154,6 +160,20 @@ func (s *subject) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.heard
+}
+
+// backlog bounds how long a slow handler takes for the events that wait for it.
+const backlog = time.Minute
+
+// catchUp waits until a handler has received the events that waited for it.
+// Without a fault of the library, that takes less than backlog.
+func (w *world) catchUp(sub *subject) {
+	for began := time.Now(); time.Since(began) < backlog; w.pause(slowness) {
+		synctest.Wait() // the next call has begun, if there is one
+		if !sub.busy.Load() {
+			return
+		}
+	}
 }
 
 // folded returns the state that the events add up to.
@@ -238,4 +258,51 @@ func differ(want, got map[string]state, metadataOnly bool) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, "; ")
+}
+
+// TestSlowHandlersAreJudgedOnceTheyAreIdle: a handler that is behind lacks
+// nothing, and one that a change never reaches does, however busy it was.
+func TestSlowHandlersAreJudgedOnceTheyAreIdle(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			of, err := plan(1, "slow")
+			require.NoError(t, err)
+			w := newWorld(t, 1, of)
+			of[0].begin(w, nil)
+			s := w.add("one")
+			w.run()
+			sub := w.follow(s, selection{kind: configMaps})
+			require.True(t, w.await(time.Minute, "first sync"))
+			change := func(i int) {
+				b := s.current()
+				w.must(b.store(configMaps.object(space(i), fmt.Sprintf("stable-%d", i), "tin", w.value(b))))
+				w.observe()
+			}
+			for i := range stable - 1 {
+				change(i)
+			}
+			w.pause(slowness / 2)
+			if lost {
+				s.api().Freeze(everything)
+			}
+			change(stable - 1)
+			w.pause(slowness / 2)
+			behind := w.checkSubject(sub, false)
+			wrong := slices.DeleteFunc(w.check(s, false), func(d string) bool {
+				return !strings.HasPrefix(d, "handler of ")
+			})
+			s.api().Thaw(everything, false)
+			w.await(time.Minute, "at last")
+			w.finish()
+			require.False(t, w.failed(), w.report())
+			require.NotEmpty(t, behind)
+			if !lost {
+				require.Empty(t, wrong)
+				return
+			}
+			require.Len(t, wrong, 1)
+			require.Contains(t, wrong[0], `has "b/stable-3"`)
+			require.NotContains(t, wrong[0], "; has", "it lacks one change alone")
+		})
+	}
 }
