@@ -204,7 +204,7 @@ func (w *world) back(ctx context.Context, s *site) error {
 	w.must(s.current().store(configMaps.object("a", "stable-0", tier(0), w.value(s.current()))))
 	w.observe()
 	for {
-		wrong := w.quick(s)
+		wrong := w.quick(s, true)
 		if len(wrong) == 0 {
 			return nil
 		}

@@ -234,11 +234,12 @@ func (w *world) check(s *site, strict bool) []string {
 	return out
 }
 
-// quick is the cheap part of a strict check.
-func (w *world) quick(s *site) []string {
+// quick is the cheap part of a strict check, with or without the handlers, for
+// which it does not wait.
+func (w *world) quick(s *site, handlers bool) []string {
 	var out []string
 	for _, sub := range w.watching(s) {
-		if d := w.checkSubject(sub, true); d != "" {
+		if d := w.checkSubject(sub, true); handlers && d != "" {
 			out = append(out, d)
 		}
 		if sub.kind.loose {

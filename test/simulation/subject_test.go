@@ -292,7 +292,10 @@ func TestSlowHandlersAreJudgedOnceTheyAreIdle(t *testing.T) {
 				return !strings.HasPrefix(d, "handler of ")
 			})
 			s.api().Thaw(everything, false)
-			w.await(time.Minute, "at last")
+			for i := range stable {
+				change(i)
+			}
+			w.await(time.Second, "sooner than the handler is idle")
 			w.finish()
 			require.False(t, w.failed(), w.report())
 			require.NotEmpty(t, behind)

@@ -291,14 +291,16 @@ func (w *world) pause(d time.Duration) { time.Sleep(d) }
 // shortPause lets up to d pass.
 func (w *world) shortPause(d time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(d)) + 1)) }
 
-// await waits until everything is as it should be.
+// await waits until everything is as it should be. Reads must be right within
+// the bound, and handlers that are busy then once they are idle.
 func (w *world) await(bound time.Duration, what string) bool {
 	began := time.Now()
 	var wrong []string
 	for {
+		late := time.Since(began) > bound
 		wrong = nil
 		for _, s := range w.living() {
-			wrong = append(wrong, w.quick(s)...)
+			wrong = append(wrong, w.quick(s, !late)...)
 		}
 		if len(wrong) == 0 {
 			for _, s := range w.living() {
@@ -309,7 +311,7 @@ func (w *world) await(bound time.Duration, what string) bool {
 			w.trace("%s: equal after %s", what, time.Since(began))
 			return true
 		}
-		if time.Since(began) > bound {
+		if late {
 			break
 		}
 		w.pause(time.Second)
