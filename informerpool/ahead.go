@@ -143,11 +143,23 @@ func (s *siblings) number(epoch Epoch, another bool, own int) int {
 	defer s.mu.Unlock()
 	switch {
 	case s.era.epoch != epoch:
-		s.enterLocked(era{epoch: epoch})
+		s.enterLocked(s.lastLocked(epoch))
 	case another && own == s.era.number:
 		s.enterLocked(era{epoch, own + 1})
 	}
 	return s.era.number
+}
+
+// lastLocked returns the last history of an epoch that informers show: one that
+// has not noticed that the epoch was another one meanwhile may never list again.
+func (s *siblings) lastLocked(epoch Epoch) era {
+	last := era{epoch: epoch}
+	for i := range s.members {
+		if i.lead.shows.epoch == epoch {
+			last.number = max(last.number, i.lead.shows.number)
+		}
+	}
+	return last
 }
 
 // wentBack reports whether the resource went back alone within an epoch.

@@ -180,3 +180,33 @@ func TestHazardVersionBeyondNumbersHoldsBackLists(t *testing.T) {
 		require.Less(t, time.Since(began), time.Second)
 	})
 }
+
+// TestHazardEpochReturnsWithoutTheHistoriesOfItsResources: a resource has gone
+// back alone. One of its informers sees another epoch for a moment, and the
+// other one nothing: both show the same history afterwards, and either answers.
+func TestHazardEpochReturnsWithoutTheHistoriesOfItsResources(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "o", 1)
+		before := pooltest.Copy(s)
+		stays := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
+		leaves := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		s.Put("ns", "o", 2)
+		synctest.Wait()
+		s.Restore(before, 0)
+		pooltest.After(time.Minute)
+		require.Equal(t, 1, stays.Status().History)
+		for _, epoch := range []informerpool.Epoch{"b", "a"} {
+			for w := range s.Watchers {
+				if w.Key == pooltest.Everything {
+					s.Set(func(s *pooltest.Server) { s.Epoch = epoch; delete(s.Watchers, w) })
+					w.End(io.ErrUnexpectedEOF)
+				}
+			}
+			pooltest.After(time.Minute)
+			require.Equal(t, epoch, leaves.Epoch())
+		}
+		require.Equal(t, 1, leaves.Status().History)
+		_, outdated := stays.Outdated("ns", "o")
+		require.False(t, outdated)
+	})
+}
