@@ -125,10 +125,12 @@ func (s *siblings) endList(i *informer) {
 	i.lead.listing = false
 }
 
-// inherit makes an informer owe what the one that it continues does.
+// inherit adds an informer, which has come as far as the one that it continues,
+// and owes what that does. It is one step: what others show next, both owe.
 func (s *siblings) inherit(i, from *informer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addLocked(i)
 	i.lead.debts = from.lead.debts.Clone()
 }
 

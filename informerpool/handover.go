@@ -222,9 +222,9 @@ func (r *reflector) continues(from *place) {
 	i.mu.detach(i.pool.clock.At(signs.proof.Load()), i.pool.options.StallTimeout)
 	i.published.listed.Store(from.informer.published.listed.Load())
 	i.published.definition.Store(from.informer.published.definition.Load())
-	i.siblings.inherit(i, from.informer)
 	i.chargeLocked()
 	i.changedLocked()
+	i.siblings.inherit(i, from.informer)
 
 	r.server.epoch = i.mu.epoch
 	r.at.replace = i.mu.doubt != nil

@@ -47,9 +47,17 @@ func newSiblings() *siblings {
 	}
 }
 
+// add adds an informer, unless it is one of them already.
 func (s *siblings) add(i *informer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addLocked(i)
+}
+
+func (s *siblings) addLocked(i *informer) {
+	if _, is := s.members[i]; is {
+		return
+	}
 	s.members[i] = struct{}{}
 	s.shows[i.lead.shows.epoch]++
 	if len(s.members) > 1 {
