@@ -206,7 +206,7 @@ func TestHazardEpochReturnsWithoutTheHistoriesOfItsResources(t *testing.T) {
 			require.Equal(t, epoch, leaves.Epoch())
 		}
 		require.Equal(t, 1, leaves.Status().History)
-		_, outdated := stays.Outdated("ns", "o")
-		require.False(t, outdated)
+		_, err := stays.Find("ns", "o", time.Hour)
+		require.NoError(t, err)
 	})
 }
