@@ -32,9 +32,19 @@ type lead struct {
 	ordered bool   // its versions are numbers
 	reached uint64 // it has all changes up to this version
 	most    uint64 // the latest version that it has shown; zero if that is in doubt
+	synced  bool   // it answers reads
 	listing bool   // a list is under way
+	coming  uint64 // the version of the list that it is about to show
 	debts   ahead.Debts[Key]
 }
+
+// showing is whether an informer answers reads, and of which epoch.
+type showing struct {
+	synced bool
+	epoch  Epoch
+}
+
+func (l *lead) showing() showing { return showing{l.synced, l.shows.epoch} }
 
 // never is reached by no informer.
 const never = math.MaxUint64
@@ -60,12 +70,13 @@ func (s *siblings) after(i *informer) uint64 {
 func (s *siblings) reachLocked(i *informer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	i.lead.coming = 0
 	if !i.mu.synced {
-		s.showLocked(i, era{})
+		s.showLocked(i, false, era{})
 		i.lead.ordered, i.lead.most = false, 0
 		return
 	}
-	s.showLocked(i, era{i.mu.epoch, i.mu.history})
+	s.showLocked(i, true, era{i.mu.epoch, i.mu.history})
 	if i.lead.ordered = ordering.Ordered(i.mu.rv); !i.lead.ordered {
 		i.lead.reached, i.lead.most, i.lead.debts = 0, 0, ahead.Debts[Key]{} // nothing says how far it has come
 		return
@@ -87,12 +98,15 @@ func (s *siblings) reachLocked(i *informer) {
 }
 
 // showLocked records which history an informer shows.
-func (s *siblings) showLocked(i *informer, shows era) {
-	if _, is := s.members[i]; is {
-		s.shows[i.lead.shows.epoch]--
-		s.shows[shows.epoch]++
+func (s *siblings) showLocked(i *informer, synced bool, shows era) {
+	_, is := s.members[i]
+	if is {
+		s.shows[i.lead.showing()]--
 	}
-	i.lead.shows = shows
+	i.lead.synced, i.lead.shows = synced, shows
+	if is {
+		s.shows[i.lead.showing()]++
+	}
 }
 
 // beginList records that an informer is about to list, and returns the latest
@@ -111,6 +125,9 @@ func (s *siblings) beginList(i *informer, epoch Epoch) (shown string) {
 				number, most = lead.shows.number, 0
 			}
 			most = max(most, lead.most)
+		}
+		if s.era == (era{epoch, number}) {
+			most = max(most, other.lead.coming)
 		}
 	}
 	if most == 0 {
@@ -179,11 +196,11 @@ func (s *siblings) enterLocked(history era) {
 	}
 }
 
-// forgetEnded forgets what informers have shown that have ended.
-func (s *siblings) forgetEnded() {
+// forgetShown forgets what has been shown, as if the history began anew.
+func (s *siblings) forgetShown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = 0
+	s.enterLocked(s.era)
 }
 
 // forgetLocked drops the changes that all informers have reached.
@@ -311,6 +328,7 @@ func (l *listing) lead(rv string, epoch Epoch) {
 			}
 		}
 		owes, shown = i.lead.debts.Any(), s.current(i)
+		i.lead.coming = at
 	}
 	s.mu.Unlock()
 	if len(behind) == 0 && !owes {
@@ -456,7 +474,7 @@ func (l *Lease) Answered(objects ...*Object) {
 	}
 	unheard := map[*informer][]*Object{}
 	s.mu.Lock()
-	starting := s.shows[i.lead.shows.epoch] < len(s.members)
+	starting := s.shows[i.lead.showing()] < len(s.members)
 	for _, o := range objects {
 		version, ordered := o.Version()
 		ahead := ordered && s.current(i) && s.changes.Last(nameOf(o)).At >= version
@@ -465,7 +483,7 @@ func (l *Lease) Answered(objects ...*Object) {
 		}
 		for other := range s.selecting(o) {
 			late := ahead && s.current(other) && other.lead.reached < version
-			late = late || other.lead.shows.epoch != i.lead.shows.epoch
+			late = late || other.lead.showing() != i.lead.showing()
 			if late && other != i && other.key.Resource == i.key.Resource && other.key.Kind == i.key.Kind {
 				unheard[other] = append(unheard[other], o)
 			}

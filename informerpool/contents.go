@@ -179,7 +179,7 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool)
 	lacked = i.mu.synced && i.mu.epoch == epoch && !l.another && i.lacksLocked()
 	i.mu.refused = l.refused
 	found := i.missedLocked(l.look, rv, !i.mu.synced, l.shows)
-	i.sweepLocked(l)
+	i.sweepLocked(l, rv)
 	i.mergeLocked(values)
 	i.mu.epoch, i.mu.history = epoch, l.history
 	i.syncedLocked(rv)
@@ -214,8 +214,9 @@ func (i *informer) lacksLocked() bool {
 	return false
 }
 
-// sweepLocked removes the objects that a complete list lacks.
-func (i *informer) sweepLocked(l *listing) {
+// sweepLocked removes the objects that a complete list at a version lacks.
+func (i *informer) sweepLocked(l *listing, rv string) {
+	at, _ := strconv.ParseUint(rv, 10, 64)
 	for _, o := range slices.Collect(i.mu.store.All()) {
 		_, kept := l.seen[o]
 		staged := i.mu.staged != nil && i.mu.staged.Of(o) != nil
@@ -223,6 +224,7 @@ func (i *informer) sweepLocked(l *listing) {
 			continue
 		}
 		i.mu.store.Remove(o)
+		i.leadLocked(delta.Vanished(o), at)
 		i.emitLocked(delta.Vanished(o))
 	}
 }
@@ -234,7 +236,7 @@ func (i *informer) commitTrimmed(l *listing, rv string) {
 	defer i.mu.Unlock()
 
 	i.mu.refused = l.refused
-	i.sweepLocked(l)
+	i.sweepLocked(l, rv)
 	i.mergeLocked(values)
 	i.mu.refused.AddAll(l.cramped)
 	i.mu.partial = rv
@@ -271,7 +273,7 @@ func (i *informer) giveUp(l *listing) {
 		}
 	}
 	i.mu.staged = nil
-	i.sweepLocked(l)
+	i.sweepLocked(l, "")
 	i.mu.refused.AddAll(l.cramped)
 	i.chargeLocked()
 }

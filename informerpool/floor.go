@@ -57,7 +57,7 @@ func (l *listing) lags(rv string) error {
 		r.failures.lagging = time.Now()
 	}
 	if time.Since(r.failures.lagging) >= maxLagging && !ordering.Behind(rv, l.floor.followed) {
-		r.informer.siblings.forgetEnded()
+		r.informer.siblings.forgetShown()
 		return nil
 	}
 	return fmt.Errorf("%s: %w: list is at %s, and %s was shown before", r.informer.key, errLags, rv, l.floor.shown)

@@ -28,7 +28,7 @@ type siblings struct {
 	by      map[string]map[string]map[*informer]struct{} // by namespace, and the one name of their objects
 	labeled map[label]map[*informer]struct{}             // those that select by one label; they are not in by
 	keys    map[string]int                               // how many of them have a label
-	shows   map[Epoch]int                                // how many show something of it
+	shows   map[showing]int                              // how many of them
 	era     era                                          // the newest history that a list has shown
 	changes ahead.Changes                                // of it
 	ended   uint64                                       // the latest version of it that ended informers have shown
@@ -43,7 +43,7 @@ func newSiblings() *siblings {
 		by:      map[string]map[string]map[*informer]struct{}{},
 		labeled: map[label]map[*informer]struct{}{},
 		keys:    map[string]int{},
-		shows:   map[Epoch]int{},
+		shows:   map[showing]int{},
 	}
 }
 
@@ -59,7 +59,7 @@ func (s *siblings) addLocked(i *informer) {
 		return
 	}
 	s.members[i] = struct{}{}
-	s.shows[i.lead.shows.epoch]++
+	s.shows[i.lead.showing()]++
 	if len(s.members) > 1 {
 		s.apart.Store(true)
 	}
@@ -89,7 +89,7 @@ func (s *siblings) remove(i *informer) {
 		return
 	}
 	delete(s.members, i)
-	s.shows[i.lead.shows.epoch]--
+	s.shows[i.lead.showing()]--
 	if i.lead.shows == s.era {
 		s.ended = max(s.ended, i.lead.most)
 	}

@@ -292,7 +292,7 @@ func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err erro
 	l := beginList(r)
 	l.defined = defined
 	l.listed, l.asOf = saved.Listed, r.informer.pool.clock.Now()
-	_ = r.informer.siblings.beginList(r.informer, "") // it may be of any age
+	l.floor = r.shown()
 	defer func() { l.abort(err) }()
 	current, err := r.server.currentVersion(ctx, false)
 	if err == nil {

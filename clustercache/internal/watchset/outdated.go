@@ -43,6 +43,7 @@ func (s *Set) Behind(w *Want) error {
 			return nil
 		}
 	}
+	s.await(w)
 	return why
 }
 
@@ -56,27 +57,25 @@ func (w *Want) stale(shown string, is bool) error {
 	return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, w.lease.ResourceVersion(), shown)
 }
 
-// follow reports to Config.OnChanged that a want is behind, and later that it is
-// not any more: its informer does not change with either. One goroutine follows
-// a want.
+// follow reports to Config.OnChanged that a want is behind.
 func (s *Set) follow(w *Want) {
-	if s.Behind(w) == nil {
-		return
+	if s.Behind(w) != nil {
+		s.config.OnChanged(w.Selection, true)
 	}
-	s.config.OnChanged(w.Selection, true)
-	if w.followed.Swap(true) {
+}
+
+// await reports to Config.OnChanged that a want, which somebody has been told is
+// behind, is not any more: its informer does not change with that. One goroutine
+// waits for it.
+func (s *Set) await(w *Want) {
+	if w.awaited.Swap(true) {
 		return
 	}
 	s.config.Spawn(func() {
-		for {
-			if w.lease.WaitFor(s.config.Context, func() bool { return s.Behind(w) == nil }) != nil {
-				return // the want or the set has ended
-			}
-			w.followed.Store(false)
-			s.config.OnChanged(w.Selection, true)
-			if s.Behind(w) == nil || w.followed.Swap(true) {
-				return // another goroutine follows it
-			}
+		if w.lease.WaitFor(s.config.Context, func() bool { return s.Behind(w) == nil }) != nil {
+			return // the want or the set has ended
 		}
+		w.awaited.Store(false) // whoever is told looks again
+		s.config.OnChanged(w.Selection, true)
 	})
 }

@@ -39,9 +39,9 @@ type Want struct {
 
 	used instant // when a read in mode AutoWatch last used it
 	// mapping is how the kind is served; set before the lease.
-	mapping  atomic.Pointer[restmap.Mapping]
-	missing  atomic.Bool // its kind was not served when discovery was last read for the set
-	followed atomic.Bool // a goroutine waits until it is not behind any more
+	mapping atomic.Pointer[restmap.Mapping]
+	missing atomic.Bool // its kind was not served when discovery was last read for the set
+	awaited atomic.Bool // a goroutine waits until it is not behind any more
 
 	trust struct { // an informer and timers are locked under it
 		sync.Mutex

@@ -113,8 +113,12 @@ func (c *Changes) Forget(reached uint64) {
 
 // Debts are what one informer owes to others, by what they select.
 type Debts[S comparable] struct {
-	to map[S]debt
+	to   map[S]debt
+	rest uint64 // the latest version that is owed to so many that they are not told apart
 }
+
+// maxOwed is how many debts are told apart.
+const maxOwed = 1024
 
 // debt is the latest version at which another informer has shown a change of an
 // object that both may select, and the latest at which it has listed; and what
@@ -155,7 +159,13 @@ func (d *Debts[S]) change(to S, change func(*debt)) {
 	}
 	is := d.to[to]
 	change(&is)
-	d.to[to] = is
+	if d.to[to] = is; len(d.to) <= maxOwed {
+		return
+	}
+	for _, is := range d.to {
+		d.rest = max(d.rest, is.shown, is.listed, is.lacked)
+	}
+	clear(d.to)
 }
 
 // Changed records that the informer shows another state of an object.
@@ -166,16 +176,22 @@ func (d *Debts[S]) Changed(name Name) {
 }
 
 // Any reports whether anything is owed.
-func (d *Debts[S]) Any() bool { return len(d.to) > 0 }
+func (d *Debts[S]) Any() bool { return len(d.to) > 0 || d.rest > 0 }
 
 // Pay drops what is owed no more at a version.
 func (d *Debts[S]) Pay(reached uint64) {
+	if d.rest <= reached {
+		d.rest = 0
+	}
 	maps.DeleteFunc(d.to, func(_ S, is debt) bool { return max(is.shown, is.listed, is.lacked) <= reached })
 }
 
 // Owes returns the latest version that is owed to those that are true of which,
 // if it is later than the one that was reached; otherwise zero.
 func (d *Debts[S]) Owes(reached uint64, which func(S) bool) (owed uint64) {
+	if d.rest > reached {
+		owed = d.rest
+	}
 	for to, is := range d.to {
 		at := is.shown
 		if len(is.gone) > 0 {
@@ -206,5 +222,5 @@ func (d *Debts[S]) Clone() Debts[S] {
 		is.gone = maps.Clone(is.gone)
 		copied[to] = is
 	}
-	return Debts[S]{copied}
+	return Debts[S]{copied, d.rest}
 }

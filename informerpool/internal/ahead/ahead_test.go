@@ -80,6 +80,10 @@ func TestDebtsArePaidByWhoReachesThem(t *testing.T) {
 	require.True(t, d.Any())
 	d.Pay(10)
 	require.False(t, d.Any())
+	for n := range 5_000 {
+		copied.Owe(strconv.Itoa(n), 9)
+	}
+	require.EqualValues(t, 10, copied.Owes(9, func(string) bool { return false }), "they are not told apart")
 	copied.Pay(10)
 	require.Zero(t, copied.Owes(0, all))
 }
