@@ -59,7 +59,7 @@ func TestHazardObjectComesAndGoesBehindAnotherInformer(t *testing.T) {
 						pooltest.Frame("DELETED", deleted.Object.JSON()),
 					}
 					watches := map[string]*pooltest.Watch{}
-					for w := range s.Watchers {
+					for w := range watchesOf(s) {
 						watches[w.Key.Namespace] = w
 					}
 					see(s, watches["ns"], frames...)
@@ -129,16 +129,18 @@ func TestHazardListWithoutAVersionIsOutdatedForEver(t *testing.T) {
 		s.Put("ns", "gone", 1)
 		pooltest.AcquireSynced(t, p, pooltest.In("ns"))
 		synctest.Wait()
-		first := maps.Clone(s.Watchers)
+		first := watchesOf(s)
 		late := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		synctest.Wait()
-		s.Refuse = func(k informerpool.Key) error {
-			if k == pooltest.Everything {
-				return pooltest.ErrUnreachable
+		s.Set(func(s *pooltest.Server) {
+			s.Refuse = func(k informerpool.Key) error {
+				if k == pooltest.Everything {
+					return pooltest.ErrUnreachable
+				}
+				return nil
 			}
-			return nil
-		}
-		for w := range s.Watchers {
+		})
+		for w := range watchesOf(s) {
 			if _, is := first[w]; !is {
 				s.Set(func(s *pooltest.Server) { delete(s.Watchers, w) })
 				w.End(io.ErrUnexpectedEOF)
@@ -196,7 +198,7 @@ func TestHazardEpochReturnsWithoutTheHistoriesOfItsResources(t *testing.T) {
 		pooltest.After(time.Minute)
 		require.Equal(t, 1, stays.Status().History)
 		for _, epoch := range []informerpool.Epoch{"b", "a"} {
-			for w := range s.Watchers {
+			for w := range watchesOf(s) {
 				if w.Key == pooltest.Everything {
 					s.Set(func(s *pooltest.Server) { s.Epoch = epoch; delete(s.Watchers, w) })
 					w.End(io.ErrUnexpectedEOF)
@@ -209,4 +211,10 @@ func TestHazardEpochReturnsWithoutTheHistoriesOfItsResources(t *testing.T) {
 		_, err := stays.Find("ns", "o", time.Hour)
 		require.NoError(t, err)
 	})
+}
+
+// watchesOf returns the watches that a server serves now.
+func watchesOf(s *pooltest.Server) (of map[*pooltest.Watch]struct{}) {
+	s.Set(func(s *pooltest.Server) { of = maps.Clone(s.Watchers) })
+	return of
 }
