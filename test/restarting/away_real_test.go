@@ -42,6 +42,7 @@ func beginReal(t *testing.T, d *fleettest.Directory, path string) *operator {
 // TestRealRestartAfterWhatHappenedMeanwhile: whatever happened to a cluster
 // while no process ran, the first state that is shown is the server's.
 func TestRealRestartAfterWhatHappenedMeanwhile(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1)[0]
 	for _, away := range []struct {
 		name string

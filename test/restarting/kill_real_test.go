@@ -32,6 +32,7 @@ var kills = flag.Int("restarting.kills", 10, "how many operators TestRealKilledO
 // and five kinds, at any time, while and after objects change. The judge asks
 // the servers: what the next operator first shows has to be what they have.
 func TestRealKilledOperatorLeavesACurrentState(t *testing.T) {
+	t.Parallel()
 	clusters := testenv.Start(t, 3)
 	path := filepath.Join(t.TempDir(), "cache.db")
 	r := rand.New(rand.NewPCG(1, 2))
@@ -116,6 +117,7 @@ func victimObject(r *rand.Rand) client.Object {
 // file. The second one keeps its caches once the first one has ended, even if
 // it is killed later.
 func TestRealRollingUpdate(t *testing.T) {
+	t.Parallel()
 	clusters := testenv.Start(t, 1)
 	path := filepath.Join(t.TempDir(), "cache.db")
 	r := rand.New(rand.NewPCG(3, 4))

@@ -99,6 +99,7 @@ func (p *lateWatches) config() *rest.Config {
 // what was deleted, changed or created while no process ran is right in the
 // first state that is shown.
 func TestRealRestartBehindALateWatch(t *testing.T) {
+	t.Parallel()
 	c, path := testenv.Start(t, 1)[0], filepath.Join(t.TempDir(), "cache.db")
 	proxy, d := newLateWatches(t, c), fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), proxy.config())

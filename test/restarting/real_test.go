@@ -20,6 +20,7 @@ import (
 // TestRealRestart restarts an operator of a real API server: with its history,
 // after a restore of an older one, and after it became another cluster.
 func TestRealRestart(t *testing.T) {
+	t.Parallel()
 	c, path := testenv.Start(t, 1)[0], filepath.Join(t.TempDir(), "cache.db")
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), c.Config())
