@@ -115,6 +115,7 @@ func greeted(t *testing.T, c *testenv.Cluster, by, name string) {
 // default graces. Only the end of a deleted Secret's cluster is later:
 // TestADeletedSecretEndsItsClusterAfterTheGraces.
 func TestRealKubeconfigSecretsAreClusters(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 3, testenv.WithNames("hub", "one", "two"))
 	hub, one, two := envs[0], envs[1], envs[2]
 	asks(t, one, "east", "existing")

@@ -170,6 +170,7 @@ func copies(t *testing.T, c client.Client, name, value string) func() bool {
 // changed through another server, and the first one comes back: both
 // controllers keep running, and receive the changes and nothing else.
 func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 2, testenv.WithNames("hub", "remote"))
 	hub, remote := envs[0], envs[1]
 	for i := range 20 {

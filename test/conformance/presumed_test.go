@@ -22,6 +22,7 @@ import (
 // whose discovery does not answer with what servers say: no mapping differs,
 // and no stable kind that can be watched is missing.
 func TestRealServersServeWhatIsPresumed(t *testing.T) {
+	t.Parallel()
 	config := testenv.Start(t, 1)[0].Config()
 	admin, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)

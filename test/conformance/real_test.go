@@ -24,6 +24,7 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 
 func TestRealClustersBehaveAsTheSuiteSays(t *testing.T) {
+	t.Parallel()
 	bed := newRealBed(t)
 	for _, b := range conformance.Behaviours() {
 		t.Run(b.Name, func(t *testing.T) {

@@ -203,6 +203,7 @@ func TestDeclareAndDropLeavesNothing(t *testing.T) {
 
 // TestRealDeclareAndDropLeavesNothing is the same in real clusters.
 func TestRealDeclareAndDropLeavesNothing(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, *churnClusters)
 	c := &churn{registry: prometheus.NewRegistry(), clusters: len(envs)}
 	d := fleettest.NewDirectory()

@@ -23,6 +23,7 @@ import (
 // TestRealLabelsOfClusterObjectsDecideWhatIsWatched: from a label of a Cluster
 // object on a real hub to the objects of a real cluster, and back.
 func TestRealLabelsOfClusterObjectsDecideWhatIsWatched(t *testing.T) {
+	t.Parallel()
 	crd := testenv.SimpleCRD("cluster.x-k8s.io", "Cluster")
 	crd.Spec.Versions[0].Name = "v1beta2"
 	all := testenv.Start(t, 2, testenv.WithCRDs(crd))

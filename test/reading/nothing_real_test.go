@@ -24,6 +24,7 @@ import (
 // controller-runtime's own client is the judge of each form, except of those
 // that select nothing, of whose selector it sends the empty text.
 func TestRealSelectorsMeanTheSameAtEveryDoor(t *testing.T) {
+	t.Parallel()
 	server := testenv.Start(t, 1)[0]
 	judge := server.Client()
 	d := fleettest.NewDirectory()

@@ -95,6 +95,7 @@ func seedReal(t *testing.T, c client.Client) {
 // TestRealReadsShowWhatWasWritten is TestGuaranteeReadsShowWhatWasWritten with a
 // real API server, whose watches are slow.
 func TestRealReadsShowWhatWasWritten(t *testing.T) {
+	t.Parallel()
 	server := testenv.Start(t, 1)[0]
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), slowWatches(t, server))
@@ -137,6 +138,7 @@ func TestRealReadsShowWhatWasWritten(t *testing.T) {
 // TestRealWritesByOtherKindsOfAnObjectAreShown: an object is written as one kind
 // or version, and read as another, of which there is a cache.
 func TestRealWritesByOtherKindsOfAnObjectAreShown(t *testing.T) {
+	t.Parallel()
 	crd := testenv.SimpleCRD("example.com", "Widget")
 	older := *crd.Spec.Versions[0].DeepCopy()
 	older.Name, older.Storage = "v1beta1", false
