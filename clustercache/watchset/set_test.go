@@ -209,7 +209,8 @@ func TestOnStatusNeedsNoHandler(t *testing.T) {
 		require.NoError(t, f.cc.Cluster(f.a.Key()).Engage(), "events of the cluster must be over")
 		synctest.Wait()
 		f.replace(s, entries{"e": of("a", "")})
-		require.Equal(t, "e Pending, e Synced", st.take())
+		// A state that has been replaced before it is delivered is not delivered.
+		require.Contains(t, []string{"e Pending, e Synced", "e Synced"}, st.take())
 	})
 }
 
