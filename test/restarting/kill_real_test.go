@@ -32,7 +32,6 @@ var kills = flag.Int("restarting.kills", 10, "how many operators TestRealKilledO
 // and five kinds, at any time, while and after objects change. The judge asks
 // the servers: what the next operator first shows has to be what they have.
 func TestRealKilledOperatorLeavesACurrentState(t *testing.T) {
-	t.Parallel()
 	clusters := testenv.Start(t, 3)
 	path := filepath.Join(t.TempDir(), "cache.db")
 	r := rand.New(rand.NewPCG(1, 2))
