@@ -217,5 +217,5 @@ func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering []*watch
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	_ = covering[0].Lease().WaitFor(ctx, func() bool { return shows(covering[0]) })
+	_ = covering[0].Lease().WaitFor(ctx, func() bool { return shows(covering[0]) }) // the read checks it again
 }

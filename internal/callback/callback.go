@@ -10,8 +10,8 @@
 // cannot be recovered from, so [Apart] and [Aside] run the function on a
 // goroutine of its own, which costs about a microsecond. Where that is too
 // much, the caller's own goroutine ends, and its deferred functions must do the
-// rest of its work; [Caught] helps them. [Goroutine] tells whether the caller
-// is the callback itself.
+// rest of its work; [Caught] helps them. [Goroutine] numbers
+// goroutines, so that a callback is recognized that closes what calls it.
 //
 // # Tests
 //

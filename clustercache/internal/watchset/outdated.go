@@ -30,7 +30,7 @@ func (s *Set) indexed(w *Want) bool {
 }
 
 // Behind returns ErrStale if no want answers a list of what the want selects,
-// since another one, which has ended, has shown a later state.
+// since another one, which has ended or answers no more, has shown a later state.
 func (s *Set) Behind(w *Want) error {
 	key := w.lease.Key()
 	indexed := s.indexed(w)
@@ -64,9 +64,8 @@ func (s *Set) follow(w *Want) {
 	}
 }
 
-// await reports to Config.OnChanged that a want, which somebody has been told is
-// behind, is not any more: its informer does not change with that. One goroutine
-// waits for it.
+// await reports to Config.OnChanged that a want that is behind is not any more:
+// its informer does not change with that. One goroutine waits for it.
 func (s *Set) await(w *Want) {
 	if w.awaited.Swap(true) {
 		return
@@ -75,7 +74,7 @@ func (s *Set) await(w *Want) {
 		if w.lease.WaitFor(s.config.Context, func() bool { return s.Behind(w) == nil }) != nil {
 			return // the want or the set has ended
 		}
-		w.awaited.Store(false) // whoever is told looks again
+		w.awaited.Store(false) // before the report, after which Behind may be called again
 		s.config.OnChanged(w.Selection, true)
 	})
 }

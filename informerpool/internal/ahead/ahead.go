@@ -114,10 +114,10 @@ func (c *Changes) Forget(reached uint64) {
 // Debts are what one informer owes to others, by what they select.
 type Debts[S comparable] struct {
 	to   map[S]debt
-	rest uint64 // the latest version that is owed to so many that they are not told apart
+	rest uint64 // the latest version of debts that were too many to keep one by one
 }
 
-// maxOwed is how many debts are told apart.
+// maxOwed is how many debts are kept one by one.
 const maxOwed = 1024
 
 // debt is the latest version at which another informer has shown a change of an

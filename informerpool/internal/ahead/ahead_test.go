@@ -54,7 +54,7 @@ func TestForgottenChangesHoldEveryReadBack(t *testing.T) {
 	require.EqualValues(t, n, c.Last(ahead.NameOf("default", strconv.Itoa(n))).At)
 }
 
-// TestDebtsArePaidByWhoReachesThem: each is owed to whoever has shown it. What a
+// TestDebtsArePaidByWhoReachesThem: each is owed to who has shown it. What a
 // list lacks is owed until it has changed.
 func TestDebtsArePaidByWhoReachesThem(t *testing.T) {
 	var d ahead.Debts[string]
@@ -83,7 +83,7 @@ func TestDebtsArePaidByWhoReachesThem(t *testing.T) {
 	for n := range 5_000 {
 		copied.Owe(strconv.Itoa(n), 9)
 	}
-	require.EqualValues(t, 10, copied.Owes(9, func(string) bool { return false }), "they are not told apart")
+	require.EqualValues(t, 10, copied.Owes(9, func(string) bool { return false }), "they are not kept one by one")
 	copied.Pay(10)
 	require.Zero(t, copied.Owes(0, all))
 }
