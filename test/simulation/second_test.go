@@ -258,7 +258,8 @@ type reading struct {
 	back bool
 
 	stands  error            // why the cache was not to be read, when that was last found
-	since   int64            // how many lists and watches had been accepted by then
+	since   int64            // how many lists and watches had been accepted before
+	looked  int64            // and at the last look
 	last    string           // what the cache answered
 	refused bool             // it was ever found
 	shown   map[bool]version // the newest, of all reads and of those that accept any age
@@ -271,11 +272,13 @@ type version struct {
 }
 
 // sample reads for a time. While the cache is not to be read, and the server
-// has accepted no list or watch since, no other failure may change that. And
-// reads do not go back.
+// has accepted no list or watch since the look before, no other failure may
+// change that: a watch has to last for a moment to count. And reads do not go
+// back.
 func (r *reading) sample(d time.Duration, accepted func() int64) {
 	for began := time.Now(); time.Since(began) < d; {
-		before := accepted()
+		before := r.looked
+		r.looked = accepted()
 		_, _, err := r.get(clustercache.CacheOnly, anyAge)
 		if text := fmt.Sprint(err); text != r.last {
 			r.last = text
