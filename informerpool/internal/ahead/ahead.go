@@ -10,27 +10,6 @@ import (
 	"slices"
 )
 
-// Moment is a version in a numbered history of a resource. The zero Moment is
-// before all others.
-type Moment struct {
-	History int
-	Version uint64
-}
-
-// Before reports whether m is earlier than other. A later history is later,
-// whatever the versions.
-func (m Moment) Before(other Moment) bool {
-	return m.History < other.History || m.History == other.History && m.Version < other.Version
-}
-
-// Latest returns the later of two moments.
-func (m Moment) Latest(other Moment) Moment {
-	if m.Before(other) {
-		return other
-	}
-	return m
-}
-
 // Name stands for the name of an object. Two names may have the same Name: then
 // a read of one of them is held back for the sake of the other.
 type Name uint64

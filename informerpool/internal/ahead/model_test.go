@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
@@ -117,9 +116,9 @@ func (w *world) choose(r *rule, is read) (int, verdict) {
 	return r.get(w, is.key, w.demands(is))
 }
 
-func (w *world) demands(is read) ahead.Moment {
+func (w *world) demands(is read) instant {
 	if !is.written {
-		return ahead.Moment{}
+		return instant{}
 	}
 	return w.written[is.key]
 }
@@ -139,7 +138,7 @@ func (w *world) deliverOne(r *rule) bool {
 }
 
 // got checks the answer to a get.
-func (w *world) got(key, i int, written ahead.Moment) error {
+func (w *world) got(key, i int, written instant) error {
 	v, from := &w.wants[i], w.from(i)
 	h := &w.histories[from.history]
 	if from.refused {
@@ -153,11 +152,11 @@ func (w *world) got(key, i int, written ahead.Moment) error {
 	switch {
 	case version == 0 && h.at(key, from.reached) != absent:
 		return broken("%s calls an object absent that exists", v.selects)
-	case is.Before(w.shown.gets[key]) && version == 0 && w.absentSince(all, key, &w.shown.gets[key]):
+	case is.before(w.shown.gets[key]) && version == 0 && w.absentSince(all, key, &w.shown.gets[key]):
 		return nil
-	case is.Before(w.shown.gets[key]):
+	case is.before(w.shown.gets[key]):
 		return broken("a get of %d by %s goes back from %v to %v", key, v.selects, w.shown.gets[key], is)
-	case is.Before(written):
+	case is.before(written):
 		return broken("a get of %d by %s shows %v, before the write of %v", key, v.selects, is, written)
 	}
 	w.shown.gets[key] = is
@@ -167,7 +166,7 @@ func (w *world) got(key, i int, written ahead.Moment) error {
 // absentSince reports whether a selection lacked an object at a moment or later,
 // and makes the moment the first such: an answer without the object may be of
 // that time, for all that anyone can tell.
-func (w *world) absentSince(s selection, key int, m *ahead.Moment) bool {
+func (w *world) absentSince(s selection, key int, m *instant) bool {
 	h := &w.histories[m.History]
 	for v := m.Version; v <= uint64(h.now); v++ {
 		if !s.selects(key, h.at(key, uint8(v))) {
@@ -209,11 +208,11 @@ func (w *world) gotList(list selection, i int) error {
 			return err
 		}
 		is := moment(from.history, w.histories[from.history].last(list, k, from.reached))
-		if has := from.at(); is.Before(before[k]) && w.absentSince(list, k, &has) && has == from.at() &&
+		if has := from.at(); is.before(before[k]) && w.absentSince(list, k, &has) && has == from.at() &&
 			w.absentSince(list, k, &before[k]) {
 			continue
 		}
-		if is.Before(before[k]) {
+		if is.before(before[k]) {
 			return broken("a list of %s by %s goes back from %v to %v of %d", list, v.selects, before[k], is, k)
 		}
 		before[k] = is

@@ -3,30 +3,28 @@
 
 package ahead_test
 
-import "github.com/fleetcache/fleetcache/informerpool/internal/ahead"
-
 // memory is what the rule remembers.
 type memory struct {
 	changes [maxKeys]last                       // by objects
-	owed    [maxWants][selections]ahead.Moment  // by informers, and those that have shown changes
-	listed  [maxWants][selections]ahead.Moment  // by which lists of others they are behind
+	owed    [maxWants][selections]instant       // by informers, and those that have shown changes
+	listed  [maxWants][selections]instant       // by which lists of others they are behind
 	gone    [maxWants][selections][maxKeys]bool // what they show, and those lists lack
-	most    ahead.Moment                        // that any informer has reached
+	most    instant                             // that any informer has reached
 }
 
 // last is the last change of an object that an informer has shown, and up to
 // when a list has shown that it was the last one.
 type last struct {
-	at, until ahead.Moment
+	at, until instant
 	gone      bool
 }
 
-func (c last) latest(at, until ahead.Moment, gone bool) last {
-	if c.at.Before(at) {
+func (c last) latest(at, until instant, gone bool) last {
+	if c.at.before(at) {
 		return last{at, until, gone}
 	}
 	if c.at == at {
-		c.until = c.until.Latest(until)
+		c.until = c.until.latest(until)
 	}
 	return c
 }
@@ -113,7 +111,7 @@ var (
 
 // opened records that a want has got an informer of its own, without objects.
 func (r *rule) opened(w *world, i int) {
-	w.memory.owed[i], w.memory.listed[i] = [selections]ahead.Moment{}, [selections]ahead.Moment{}
+	w.memory.owed[i], w.memory.listed[i] = [selections]instant{}, [selections]instant{}
 	w.memory.gone[i] = [selections][maxKeys]bool{}
 }
 
@@ -123,8 +121,8 @@ func (r *rule) ended(w *world, i int) {
 	if r.breaks == endsForgotten {
 		w.memory.changes = [maxKeys]last{}
 		for j := range w.count {
-			w.memory.owed[j][w.wants[i].selects] = ahead.Moment{}
-			w.memory.listed[j][w.wants[i].selects] = ahead.Moment{}
+			w.memory.owed[j][w.wants[i].selects] = instant{}
+			w.memory.listed[j][w.wants[i].selects] = instant{}
 			w.memory.gone[j][w.wants[i].selects] = [maxKeys]bool{}
 		}
 	}
@@ -141,7 +139,7 @@ func (w *world) informs(i int) bool { return w.wants[i].phase == listing || w.wa
 
 // changed records that an informer has shown another state of an object than
 // before, both as it knows them.
-func (r *rule) changed(w *world, i, key int, old, now state, at ahead.Moment) {
+func (r *rule) changed(w *world, i, key int, old, now state, at instant) {
 	if r.breaks == eventsUnrecorded || r.breaks == deletesUnrecorded && now == absent {
 		return
 	}
@@ -152,15 +150,15 @@ func (r *rule) changed(w *world, i, key int, old, now state, at ahead.Moment) {
 
 // contradicted records that a list which an informer is behind lacks the object
 // in a state that the informer shows, if it does.
-func (r *rule) contradicted(w *world, i, key int, now state, at ahead.Moment) {
+func (r *rule) contradicted(w *world, i, key int, now state, at instant) {
 	for s := range selections {
 		w.memory.gone[i][s][key] = false
 		listed := w.memory.listed[i][s]
 		known := w.memory.changes[key]
-		if r.breaks == absenceForgotten || !at.Before(listed) || !s.selects(key, now) {
+		if r.breaks == absenceForgotten || !at.before(listed) || !s.selects(key, now) {
 			continue
 		}
-		has := !known.gone && !known.at.Before(at) && !known.until.Before(listed) // the list
+		has := !known.gone && !known.at.before(at) && !known.until.before(listed) // the list
 		w.memory.gone[i][s][key] = !has || known.at != at
 		if !has && s.decides(key) {
 			w.memory.changes[key] = known.latest(listed, listed, true)
@@ -172,27 +170,27 @@ func (r *rule) contradicted(w *world, i, key int, now state, at ahead.Moment) {
 func (w *world) lists(i int) {
 	v := &w.wants[i]
 	for j := range w.count {
-		if j != i && w.informs(j) && w.reachedBy(j).Before(v.at()) {
-			w.memory.listed[j][v.selects] = w.memory.listed[j][v.selects].Latest(v.at())
+		if j != i && w.informs(j) && w.reachedBy(j).before(v.at()) {
+			w.memory.listed[j][v.selects] = w.memory.listed[j][v.selects].latest(v.at())
 		}
 	}
 }
 
 // owe records, at the other informers that may select an object in one of two
 // states, that one has shown it.
-func (w *world) owe(i, key int, old, now state, at ahead.Moment) {
+func (w *world) owe(i, key int, old, now state, at instant) {
 	s := w.wants[i].selects
 	for j := range w.count {
 		v := &w.wants[j]
-		if j != i && w.informs(j) && v.at().Before(at) && (v.selects.selects(key, old) || v.selects.selects(key, now)) {
-			w.memory.owed[j][s] = w.memory.owed[j][s].Latest(at)
+		if j != i && w.informs(j) && v.at().before(at) && (v.selects.selects(key, old) || v.selects.selects(key, now)) {
+			w.memory.owed[j][s] = w.memory.owed[j][s].latest(at)
 		}
 	}
 }
 
 // reached records how far an informer has come.
 func (r *rule) reached(w *world, i int) {
-	w.memory.most = w.memory.most.Latest(w.wants[i].at())
+	w.memory.most = w.memory.most.latest(w.wants[i].at())
 }
 
 // listed compares an informer that has listed with those that are behind.
@@ -202,7 +200,7 @@ func (r *rule) listed(w *world, i int, before *want) {
 	}
 	w.lists(i)
 	for j := range w.count {
-		if j != i && w.informs(j) && w.reachedBy(j).Before(w.wants[i].at()) {
+		if j != i && w.informs(j) && w.reachedBy(j).before(w.wants[i].at()) {
 			r.compare(w, i, j)
 		}
 	}
@@ -220,9 +218,9 @@ func (r *rule) listed(w *world, i int, before *want) {
 }
 
 // reachedBy returns how far an informer has come; what it lists may be of any age.
-func (w *world) reachedBy(i int) ahead.Moment {
+func (w *world) reachedBy(i int) instant {
 	if w.wants[i].phase == listing {
-		return ahead.Moment{}
+		return instant{}
 	}
 	return w.wants[i].at()
 }
@@ -240,7 +238,7 @@ func (r *rule) compare(w *world, i, j int) {
 	for k := range w.keys {
 		has, had := v.held[k], had[k]
 		switch {
-		case has > had && since.Before(moment(v.history, has)):
+		case has > had && since.before(moment(v.history, has)):
 			at, now := moment(v.history, has), h.at(k, has)
 			w.memory.changes[k] = w.memory.changes[k].latest(at, v.at(), false)
 			w.owe(i, k, absent, now, at)
@@ -259,35 +257,35 @@ func (r *rule) compare(w *world, i, j int) {
 
 // min returns the version that a list of a want which begins now is not older
 // than: of all that informers have shown, and the want's handler.
-func (r *rule) min(w *world, i int) ahead.Moment {
+func (r *rule) min(w *world, i int) instant {
 	if r.breaks == listsOfAnyAge {
-		return ahead.Moment{}
+		return instant{}
 	}
 	shown, v := w.memory.most, &w.wants[i]
 	for k := range w.keys {
-		shown = shown.Latest(moment(v.heardIn, v.heardAt[k]))
+		shown = shown.latest(moment(v.heardIn, v.heardAt[k]))
 	}
 	return shown
 }
 
 // forget drops what every informer has reached.
 func (r *rule) forget(w *world) {
-	least, any := ahead.Moment{}, false
+	least, any := instant{}, false
 	for i := range w.count {
-		if w.informs(i) && (!any || w.wants[i].at().Before(least)) {
+		if w.informs(i) && (!any || w.wants[i].at().before(least)) {
 			least, any = w.wants[i].at(), true
 		}
 		for s := range selections {
-			if !w.wants[i].at().Before(w.memory.owed[i][s]) {
-				w.memory.owed[i][s] = ahead.Moment{}
+			if !w.wants[i].at().before(w.memory.owed[i][s]) {
+				w.memory.owed[i][s] = instant{}
 			}
-			if !w.wants[i].at().Before(w.memory.listed[i][s]) {
-				w.memory.listed[i][s], w.memory.gone[i][s] = ahead.Moment{}, [maxKeys]bool{}
+			if !w.wants[i].at().before(w.memory.listed[i][s]) {
+				w.memory.listed[i][s], w.memory.gone[i][s] = instant{}, [maxKeys]bool{}
 			}
 		}
 	}
 	for k := range w.keys {
-		if any && !least.Before(w.memory.changes[k].at) {
+		if any && !least.before(w.memory.changes[k].at) {
 			w.memory.changes[k] = last{}
 		}
 	}
@@ -302,15 +300,15 @@ func (r *rule) trusts(w *world, from *want) bool {
 	return r.breaks == historiesIgnored || int(from.history) == w.memory.most.History
 }
 
-func (r *rule) before(a, b ahead.Moment) bool {
+func (r *rule) before(a, b instant) bool {
 	if r.breaks == historiesIgnored {
 		a.History, b.History = 0, 0
 	}
-	return a.Before(b)
+	return a.before(b)
 }
 
 // get returns the want that answers a get of a key.
-func (r *rule) get(w *world, key int, written ahead.Moment) (int, verdict) {
+func (r *rule) get(w *world, key int, written instant) (int, verdict) {
 	why := unwatched
 	order := w.width(r.narrow)
 	for _, i := range order[:w.count] {
@@ -335,7 +333,7 @@ func (r *rule) get(w *world, key int, written ahead.Moment) (int, verdict) {
 }
 
 // misses reports whether another informer has shown a later state of an object.
-func (r *rule) misses(w *world, from *want, key int, object ahead.Moment, decides bool) bool {
+func (r *rule) misses(w *world, from *want, key int, object instant, decides bool) bool {
 	switch shown := w.memory.changes[key].at; {
 	case r.breaks == changesIgnored, r.breaks == labelsByPosition && !decides:
 		return false

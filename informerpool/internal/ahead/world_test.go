@@ -5,8 +5,6 @@ package ahead_test
 
 import (
 	"fmt"
-
-	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 )
 
 // The limits of a world. Its state has no pointers, so that it can be copied,
@@ -154,14 +152,14 @@ type want struct {
 	history uint8          // of the objects
 	reached uint8          // position
 	held    objects        // the store
-	min     ahead.Moment   // what is requested of the list under way
-	floor   ahead.Moment   // what had been shown when it began
+	min     instant        // what is requested of the list under way
+	floor   instant        // what had been shown when it began
 	heard   objects        // what the handler has received
 	heardAt [maxKeys]uint8 // and up to which change
 	heardIn uint8
 }
 
-func (w *want) at() ahead.Moment { return moment(w.history, w.reached) }
+func (w *want) at() instant { return moment(w.history, w.reached) }
 
 // has returns the version of an object that a want shows, or zero.
 func (w *world) has(i, key int) uint8 {
@@ -173,8 +171,29 @@ func (w *world) has(i, key int) uint8 {
 	return version
 }
 
-func moment(history, version uint8) ahead.Moment {
-	return ahead.Moment{History: int(history), Version: uint64(version)}
+// instant is a version in a numbered history of a resource. The zero instant is
+// before all others.
+type instant struct {
+	History int
+	Version uint64
+}
+
+// before reports whether m is earlier than other. A later history is later,
+// whatever the versions.
+func (m instant) before(other instant) bool {
+	return m.History < other.History || m.History == other.History && m.Version < other.Version
+}
+
+// latest returns the later of two moments.
+func (m instant) latest(other instant) instant {
+	if m.before(other) {
+		return other
+	}
+	return m
+}
+
+func moment(history, version uint8) instant {
+	return instant{History: int(history), Version: uint64(version)}
 }
 
 // world is a server with the informers of one kind, what the rule remembers,
@@ -183,7 +202,7 @@ type world struct {
 	keys, count int // in use
 	histories   [maxHistories]history
 	history     uint8 // the server's
-	written     [maxKeys]ahead.Moment
+	written     [maxKeys]instant
 	wants       [maxWants]want
 	memory      memory
 	shown       shown
@@ -191,16 +210,16 @@ type world struct {
 
 // shown is the latest that was shown, by which read.
 type shown struct {
-	gets  [maxKeys]ahead.Moment
-	lists [selections][maxKeys]ahead.Moment
+	gets  [maxKeys]instant
+	lists [selections][maxKeys]instant
 }
 
 // latest returns the latest moment that was shown.
-func (s *shown) latest() (m ahead.Moment) {
+func (s *shown) latest() (m instant) {
 	for k := range maxKeys {
-		m = m.Latest(s.gets[k])
+		m = m.latest(s.gets[k])
 		for list := range selections {
-			m = m.Latest(s.lists[list][k])
+			m = m.latest(s.lists[list][k])
 		}
 	}
 	return m
@@ -361,7 +380,7 @@ func (w *world) do(r *rule, s step) error {
 		after := w.server()
 		copy(after.log[:], before.log[:s.with])
 		after.now = uint8(s.with)
-		w.written = [maxKeys]ahead.Moment{}
+		w.written = [maxKeys]instant{}
 	case acquire:
 		w.acquire(r, s.of)
 	case release:
@@ -409,7 +428,7 @@ func (w *world) begin(r *rule, i int) {
 	v := &w.wants[i]
 	v.floor = w.shown.latest()
 	for k := range w.keys {
-		v.floor = v.floor.Latest(moment(v.heardIn, v.heardAt[k]))
+		v.floor = v.floor.latest(moment(v.heardIn, v.heardAt[k]))
 	}
 	if v.min = r.min(w, i); r.fresh {
 		v.min = moment(w.history, w.server().now)
@@ -473,10 +492,10 @@ func (w *world) refuse(r *rule, i int) {
 func (w *world) listed(r *rule, i int, at uint8) error {
 	v, h := &w.wants[i], w.server()
 	before := *v
-	if moment(w.history, at).Before(v.floor) {
+	if moment(w.history, at).before(v.floor) {
 		return broken("a list of %s shows %d, although %v was shown before it began", v.selects, at, v.floor)
 	}
-	v.min, v.floor = ahead.Moment{}, ahead.Moment{}
+	v.min, v.floor = instant{}, instant{}
 	v.phase, v.refused, v.relists = synced, false, false
 	v.history, v.reached = w.history, at
 	v.held = objects{}
@@ -531,7 +550,7 @@ func (w *world) deliver(r *rule, from, v *want) error {
 			now = 0
 		}
 		last := h.last(v.selects, k, from.reached)
-		if moment(from.history, last).Before(moment(v.heardIn, v.heardAt[k])) {
+		if moment(from.history, last).before(moment(v.heardIn, v.heardAt[k])) {
 			return broken("the handler of %s goes back: %d after %d of %d", v.selects, last, v.heardAt[k], k)
 		}
 		if now == 0 && r.breaks == deletesUnheard {
