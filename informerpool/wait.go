@@ -4,6 +4,7 @@
 package informerpool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -14,23 +15,14 @@ import (
 // result. It also returns when ctx or the lease ends. check is called with the
 // lock of the informer that serves the lease.
 func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
-	for {
-		if err := l.gone(); err != nil {
-			return fmt.Errorf("%s: %w", l.Key(), err)
-		}
-		i := l.lock().informer
-		err := check(i)
-		if err != errWait { //nolint:errorlint // an identity, never wrapped
-			i.mu.Unlock()
-			return err
-		}
-		changed := i.mu.waiters.add()
-		i.mu.Unlock()
-
-		if err := l.pause(ctx, i, changed); err != nil {
-			return err
-		}
-	}
+	var err error
+	ended := l.WaitFor(ctx, func() bool {
+		i := l.rlock().informer
+		defer i.mu.RUnlock()
+		err = check(i)
+		return err != errWait //nolint:errorlint // an identity, never wrapped
+	})
+	return cmp.Or(ended, err)
 }
 
 // waiters are the goroutines that wait for the informer to change. informer.mu
@@ -91,22 +83,6 @@ func (l *Lease) Refusal() error {
 	return nil
 }
 
-// WaitForSyncIn is WaitForSync for a list of the given epoch: while the
-// informer has listed only in another one, it keeps waiting as long as waiting
-// can help.
-func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
-	return l.await(ctx, func(i *informer) error {
-		switch {
-		case i.mu.synced && i.mu.epoch == epoch && (!i.mu.unserved || i.mu.verdict.refusal == nil):
-			return nil
-		case i.mu.verdict.refusal != nil:
-			return i.mu.verdict.refusal
-		}
-
-		return errWait
-	})
-}
-
 // WaitForVersion waits until the cache has reached the given resourceVersion or
 // a later one, such as the version that a write returned. An idle server
 // reports its version once a minute.
@@ -141,22 +117,12 @@ func (l *Lease) WaitFor(ctx context.Context, done func() bool) error {
 			return nil
 		}
 
-		if err := l.pause(ctx, i, changed); err != nil {
-			return err
+		select {
+		case <-changed:
+		case <-l.released:
+		case <-i.ctx.Done():
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-}
-
-// pause waits until changed is closed, the lease ends, or the informer does. The
-// error is the cause of ctx's end.
-func (l *Lease) pause(ctx context.Context, i *informer, changed <-chan struct{}) error {
-	select {
-	case <-changed:
-	case <-l.released:
-	case <-i.ctx.Done():
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-
-	return nil
 }
