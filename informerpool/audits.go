@@ -112,9 +112,21 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 		return
 	}
 	for i := range c.informers {
-		p.bringForwardLocked(i, time.Now().Add(auditSoon+rand.N(auditSpread)))
+		p.bringForwardLocked(i, soon())
 	}
-	p.wakeAuditsLocked()
+}
+
+// soon returns when an audit begins that is brought forward.
+func soon() time.Time { return time.Now().Add(auditSoon + rand.N(auditSpread)) }
+
+// auditBy schedules an informer's audit for a time, unless it is due earlier or
+// the informer has left the pool.
+func (p *Pool) auditBy(i *informer, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.informers[i.key] == i {
+		p.bringForwardLocked(i, at)
+	}
 }
 
 // bringForwardLocked schedules the informer's audit for a time, unless it is
@@ -139,14 +151,7 @@ func (p *Pool) auditSeen(i *informer) {
 		i.doubtful(fmt.Errorf("%s: %w", i.key, errUndelivered))
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	if p.mu.closed || p.mu.informers[i.key] != i {
-		return
-	}
-	p.bringForwardLocked(i, time.Now())
-	p.wakeAuditsLocked()
+	p.auditBy(i, time.Now())
 }
 
 // auditResumed schedules an audit of an informer that resumes after its server
@@ -164,16 +169,11 @@ func (p *Pool) auditResumed(i *informer, since time.Time) {
 	if p.options.AuditInterval <= 0 || builtIn(i.key.Resource.Group) {
 		return
 	}
-	at := time.Now().Add(auditSoon + rand.N(auditSpread)) // as if the whole cluster had been away
+	at := soon() // as if the whole cluster had been away
 	if p.awayAlone(i, since) {
 		at = time.Now().Add(rand.N(auditPromptly))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.mu.closed && p.mu.informers[i.key] == i {
-		p.bringForwardLocked(i, at)
-		p.wakeAuditsLocked()
-	}
+	p.auditBy(i, at)
 }
 
 // awayAlone reports whether only the informer's own server was away: an
@@ -200,7 +200,6 @@ func (p *Pool) scheduleAuditLocked(i *informer) {
 		at = next
 	}
 	p.appointLocked(i, at)
-	p.wakeAuditsLocked()
 }
 
 // auditLikeLocked schedules the audit of an informer that continues another one
@@ -216,13 +215,16 @@ func (p *Pool) auditLikeLocked(i, other *informer) {
 	}
 	i.audits.by = other.audits.by
 	p.bringForwardLocked(i, at)
-	p.wakeAuditsLocked()
 }
 
+// appointLocked sets when an informer is audited next.
 func (p *Pool) appointLocked(i *informer, at time.Time) {
 	i.audits.then = time.Time{}
 	i.audits.next.Value = i
 	p.mu.audits.due.Set(&i.audits.next, at)
+	if p.mu.audits.due.First() == &i.audits.next {
+		p.wakeAuditsLocked()
+	}
 }
 
 // wakeAuditsLocked sets the timer to the next appointment.
@@ -351,7 +353,6 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 			at = next
 		}
 		p.appointLocked(i, at)
-		p.wakeAuditsLocked() // auditDone does not, if the audit took longer than auditHold
 	}
 
 	return list

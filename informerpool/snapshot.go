@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"time"
 	"weak"
@@ -314,8 +313,8 @@ func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err erro
 	if err != nil {
 		return err
 	}
-	if still {
-		r.informer.pool.auditRestored(r.informer)
+	if still && r.options.AuditInterval > 0 { // another history may have got to the same version
+		r.informer.pool.auditBy(r.informer, soon())
 	}
 
 	return nil
@@ -373,19 +372,4 @@ func (r *reflector) unpackInto(saved *Snapshot, l *listing) error {
 		}
 		return nil
 	})
-}
-
-// auditRestored schedules an audit of an informer that began with a kept state
-// because its server was at the version of that. Another history may have got
-// to the same version.
-func (p *Pool) auditRestored(i *informer) {
-	if p.options.AuditInterval <= 0 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.mu.closed && p.mu.informers[i.key] == i {
-		p.bringForwardLocked(i, time.Now().Add(auditSoon+rand.N(auditSpread)))
-		p.wakeAuditsLocked()
-	}
 }
