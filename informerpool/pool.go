@@ -48,7 +48,7 @@ type Pool struct {
 		// stopped, so that the ones in it are alive.
 		informers     map[Key]*informer
 		stats         map[types.NamespacedName]*clusterStats // kept until Forget
-		closedStats   Totals                                 // of clusters that were forgotten
+		forgotten     counts                                 // of clusters that were forgotten
 		subscriptions map[*Subscription]struct{}
 		closed        bool
 		audits        audits

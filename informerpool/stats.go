@@ -30,30 +30,17 @@ type Totals struct {
 	Audits, AuditDifferences, AuditFailures int64
 }
 
-func (t *Totals) add(other Totals) {
-	t.Lists += other.Lists
-	t.Watches += other.Watches
-	t.Resumes += other.Resumes
-	t.Restores += other.Restores
-	t.Resyncs += other.Resyncs
-	t.Stalls += other.Stalls
-	t.Rejected += other.Rejected
-	t.Rollbacks += other.Rollbacks
-	t.Audits += other.Audits
-	t.AuditDifferences += other.AuditDifferences
-	t.AuditFailures += other.AuditFailures
-}
-
 // Totals returns the totals of all clusters together.
 func (p *Pool) Totals() Totals {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	sum := p.mu.closedStats
+	var sum counts
+	sum.add(&p.mu.forgotten)
 	for _, c := range p.mu.stats {
-		sum.add(c.counts.totals())
+		sum.add(&c.counts)
 	}
-	return sum
+	return sum.totals()
 }
 
 // ClusterTotals returns the totals of one cluster; zero if it has had no
@@ -87,7 +74,7 @@ func (p *Pool) Forget(cluster types.NamespacedName) {
 // which is lost.
 func (p *Pool) foldLocked(cluster types.NamespacedName, c *clusterStats) {
 	if c.leaving && len(c.informers) == 0 {
-		p.mu.closedStats.add(c.counts.totals())
+		p.mu.forgotten.add(&c.counts)
 		delete(p.mu.stats, cluster)
 	}
 }
@@ -247,6 +234,12 @@ const (
 
 // counts are the numbers of what was counted.
 type counts [allCounted]atomic.Int64
+
+func (c *counts) add(other *counts) {
+	for what := range other {
+		c[what].Add(other[what].Load())
+	}
+}
 
 // totals returns the counts by name.
 func (c *counts) totals() Totals {
