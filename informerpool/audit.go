@@ -7,11 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
@@ -166,24 +164,24 @@ func (a *audit) look(ctx context.Context) error {
 
 // list compares a list of the server with the objects that are cached when it
 // begins.
-func (a *audit) list(ctx context.Context, limit int64) error {
+func (a *audit) list(ctx context.Context, limit int64) (err error) {
 	if !a.snapshot() {
 		return errUnsettled
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.informer.pool.options.auditTimeout())
+	timeout := a.informer.pool.options.auditTimeout()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	key := &a.informer.key
-	opts := metav1.ListOptions{LabelSelector: key.LabelSelector, FieldSelector: key.FieldSelector, Limit: limit}
-	for range maxPages {
-		header, err := a.page(ctx, opts)
-		if err != nil || header.Continue == "" || header.Continue == opts.Continue {
-			a.at = header.ResourceVersion
-			return err
+	s := server{informer: a.informer, epoch: a.epoch}
+	a.at, err = s.metadata(ctx, limit, timeout, func(at scanner) error {
+		if it, err := at.Scan(); err != nil {
+			a.compared.Skip(wire.Identify(at.Object()))
+		} else if a.informer.mayList(it) {
+			a.compared.Compare(it)
 		}
-		opts.Continue = header.Continue
-	}
+		return nil
+	})
 
-	return fmt.Errorf("audit %s: more than %d pages: %w", a.informer.key, maxPages, ErrBudget)
+	return err
 }
 
 // snapshot records the objects that are cached now. It reports false if the
@@ -213,43 +211,10 @@ func (a *audit) snapshot() bool {
 	return true
 }
 
-func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
-	var body io.ReadCloser
-	err := a.informer.pool.calls.Apart("Source", &a.informer.key, func() (err error) {
-		body, err = opened(a.informer.pool.options.Source.List(ctx, Request{
-			Key:          a.informer.key,
-			Epoch:        a.epoch,
-			Options:      opts,
-			MetadataOnly: true,
-		}))
-		return err
-	})
-	if err != nil {
-		return wire.ListHeader{}, err
-	}
-	body = a.informer.pool.calls.Body(body, &a.informer.key)
-	items := wire.NewListReader(body, wire.Limits{
-		Object:   a.informer.pool.options.MaxObjectBytes,
-		Pass:     true,
-		Response: pageBytes(opts.Limit),
-	})
-	defer func() {
-		items.Close()
-		_ = body.Close()
-	}()
-
-	for {
-		if _, err := items.Next(); errors.Is(err, io.EOF) {
-			return items.Header(), nil
-		} else if err != nil {
-			return wire.ListHeader{}, err
-		}
-		if it, err := items.Scan(); err != nil {
-			a.compared.Skip(wire.Identify(items.Object()))
-		} else if (wire.Expect{Namespace: a.informer.key.Namespace}).Check(it) == nil {
-			a.compared.Compare(it) // a list of the informer refuses others as well
-		}
-	}
+// mayList reports whether a list of the informer may have an object: it refuses
+// others.
+func (i *informer) mayList(it wire.Item) bool {
+	return (wire.Expect{Namespace: i.key.Namespace}).Check(it) == nil
 }
 
 // settle waits for the stream to bring the differences, and keeps those it did

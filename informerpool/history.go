@@ -135,19 +135,8 @@ func (s *server) pagedVersion(ctx context.Context, proof bool) (string, error) {
 		opts = s.listOptions()
 	}
 	opts.Limit = 1
-	page, err := s.openPage(ctx, opts, questionTimeout)
-	if err != nil {
-		return "", err
-	}
-	defer page.close()
-	page.unproven = !proof
-	for err == nil {
-		err = page.next()
-	}
-	if !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	return page.header().ResourceVersion, nil
+	header, err := s.header(ctx, opts, questionTimeout, proof)
+	return header.ResourceVersion, err
 }
 
 // storageFails reports whether the storage behind a server may be why it does
@@ -166,18 +155,10 @@ func storageFails(err error) bool {
 func (s *server) remembers(ctx context.Context, version string) bool {
 	opts := s.question()
 	opts.ResourceVersion = "0"
-	page, err := s.openPage(ctx, opts, memoryTimeout)
-	if err != nil {
-		return false
-	}
-	defer page.close()
-	page.unproven = true
-	for err == nil {
-		err = page.next()
-	}
-	known := page.header().ResourceVersion
+	header, err := s.header(ctx, opts, memoryTimeout, false)
+	known := header.ResourceVersion
 
-	return errors.Is(err, io.EOF) && ordering.Ordered(known) && !ordering.Behind(known, version)
+	return err == nil && ordering.Ordered(known) && !ordering.Behind(known, version)
 }
 
 // question selects next to nothing of the objects that the informer may select.

@@ -109,16 +109,9 @@ func (r *reflector) guard(ctx context.Context) error {
 
 // watch opens the live stream from the resourceVersion that was reached.
 func (r *reflector) watch(ctx context.Context) (*stream, error) {
-	opts := r.server.listOptions()
-	opts.ResourceVersion = r.at.resume
-	opts.AllowWatchBookmarks = true
-	opts.TimeoutSeconds = r.server.watchSeconds()
-	r.session.lasts = time.Duration(*opts.TimeoutSeconds) * time.Second
-	r.server.count(countWatches)
-	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
+	s, err := r.openWatch(ctx)
 	r.at.begin(r.server.repeats || ordering.Versionless(r.at.resume))
 	if apierrors.IsMethodNotSupported(err) {
-		r.server.unwatchable = time.Now().Add(fallbackAge)
 		return nil, errPolled
 	}
 	if err != nil {
@@ -133,6 +126,21 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	}
 
 	return s, nil
+}
+
+// openWatch opens a watch from the resourceVersion that was reached.
+func (r *reflector) openWatch(ctx context.Context) (*stream, error) {
+	opts := r.server.listOptions()
+	opts.ResourceVersion = r.at.resume
+	opts.AllowWatchBookmarks = true
+	opts.TimeoutSeconds = r.server.watchSeconds()
+	r.session.lasts = time.Duration(*opts.TimeoutSeconds) * time.Second
+	r.server.count(countWatches)
+	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
+	if apierrors.IsMethodNotSupported(err) {
+		r.server.unwatchable = time.Now().Add(fallbackAge)
+	}
+	return s, err
 }
 
 // untaken adds to the error of a watch that its version is not valid, if

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -24,6 +23,11 @@ var errBegunBefore = errors.New("the watch began before the server's new history
 
 // maxPages bounds a list whose server never stops handing out continue tokens.
 const maxPages = 10_000
+
+var (
+	errRepeatedPage = fmt.Errorf("server repeats a page: %w", ErrBudget)
+	errManyPages    = fmt.Errorf("more than %d pages: %w", maxPages, ErrBudget)
+)
 
 // relist makes the store equal to the server's state and returns the stream
 // that follows it.
@@ -282,7 +286,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			return l.finish(header.ResourceVersion)
 		}
 		if header.Continue == opts.Continue {
-			return fmt.Errorf("list %s: server repeats a page: %w", r.informer.key, ErrBudget)
+			return fmt.Errorf("list %s: %w", r.informer.key, errRepeatedPage)
 		}
 		if err := l.lags(header.ResourceVersion); err != nil {
 			return err
@@ -290,30 +294,24 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 		opts.Continue = header.Continue
 	}
 
-	return fmt.Errorf("list %s: more than %d pages: %w", r.informer.key, maxPages, ErrBudget)
+	return fmt.Errorf("list %s: %w", r.informer.key, errManyPages)
 }
 
 func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {
-	p, err := r.server.openPage(ctx, opts, r.options.StallTimeout)
+	p, err := r.server.openPage(ctx, opts, r.options.StallTimeout, false)
 	if err != nil {
 		return wire.ListHeader{}, err
 	}
 	defer p.close()
 	r.kind.unnamed, r.kind.inPage = 0, true
-	for {
-		err := p.next()
-		if errors.Is(err, io.EOF) {
-			if err = r.kind.list(p.header(), p.count, r.kind.unnamed); err != nil {
-				return p.header(), fmt.Errorf("%s: %w", r.informer.key, err)
-			}
-			r.kind.inPage = false
-			return p.header(), nil
-		}
-		if err != nil {
-			return wire.ListHeader{}, err
-		}
-		if err := l.apply(wire.Added, p.items, p.header()); err != nil {
-			return wire.ListHeader{}, err
-		}
+	header, err := p.read(func(at scanner) error { return l.apply(wire.Added, at, p.header()) })
+	if err != nil {
+		return header, err
 	}
+	if err := r.kind.list(header, p.count, r.kind.unnamed); err != nil {
+		return header, fmt.Errorf("%s: %w", r.informer.key, err)
+	}
+	r.kind.inPage = false
+
+	return header, nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -87,15 +86,7 @@ func (r *reflector) rung() time.Duration {
 func (r *reflector) hears(ctx context.Context, due time.Time) bool {
 	ctx, cancel := context.WithDeadlineCause(ctx, due, errPolled)
 	defer cancel()
-	opts := r.server.listOptions()
-	opts.ResourceVersion = r.at.resume
-	opts.AllowWatchBookmarks = true
-	opts.TimeoutSeconds = r.server.watchSeconds()
-	r.server.count(countWatches)
-	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
-	if apierrors.IsMethodNotSupported(err) {
-		r.server.unwatchable = time.Now().Add(fallbackAge)
-	}
+	s, err := r.openWatch(ctx)
 	if err != nil {
 		return false
 	}

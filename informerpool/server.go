@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -190,18 +189,11 @@ func (s *server) kindOf(ctx context.Context) (kind string, err error) {
 func (s *server) listKind(ctx context.Context) (string, error) {
 	opts := s.listOptions()
 	opts.Limit = 1
-	page, err := s.openPage(ctx, opts, questionTimeout)
+	header, err := s.header(ctx, opts, questionTimeout, true)
 	if err != nil {
 		return "", err
 	}
-	defer page.close()
-	for err == nil {
-		err = page.next()
-	}
-	if !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	kind, ok := strings.CutSuffix(page.header().Kind, listSuffix)
+	kind, ok := strings.CutSuffix(header.Kind, listSuffix)
 	if !ok || kind == "" {
 		return "", fmt.Errorf("%s: %w: the list does not name it", s.informer.key, ErrKind)
 	}

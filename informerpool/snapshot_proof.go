@@ -5,13 +5,10 @@ package informerpool
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
@@ -61,55 +58,29 @@ func (r *reflector) prove(ctx context.Context, saved *Snapshot, l *listing, curr
 func (r *reflector) compare(ctx context.Context, limit int64) (claim *comparison.Claim, at string, err error) {
 	kept := r.informer.mu.staged // only the reflector, whose goroutine this is, changes it
 	claim = comparison.NewClaim(kept.Get)
-	opts := r.server.listOptions()
-	opts.Limit = limit
-	for range maxPages {
-		header, err := r.comparePage(ctx, opts, claim)
-		switch {
-		case err != nil:
-			return nil, "", err
-		case header.Continue == "":
-			version, err := strconv.ParseUint(header.ResourceVersion, 10, 64)
-			if err != nil {
-				return nil, "", fmt.Errorf("%w: list is at %s", errUnproven, wire.Excerpt(header.ResourceVersion))
-			}
-			claim.End(version, kept.All())
-			return claim, header.ResourceVersion, nil
-		case header.Continue == opts.Continue:
-			return nil, "", fmt.Errorf("%w: server repeats a page", errUnproven)
-		}
-		opts.Continue = header.Continue
-	}
-
-	return nil, "", fmt.Errorf("%w: more than %d pages", errUnproven, maxPages)
-}
-
-func (r *reflector) comparePage(
-	ctx context.Context, opts metav1.ListOptions, claim *comparison.Claim,
-) (wire.ListHeader, error) {
-	p, err := r.server.openMetadata(ctx, opts, r.options.StallTimeout)
-	if err != nil {
-		return wire.ListHeader{}, err
-	}
-	defer p.close()
-	p.unproven = true
-	for {
-		if err := p.next(); errors.Is(err, io.EOF) {
-			return p.header(), nil
-		} else if err != nil {
-			return wire.ListHeader{}, err
-		}
-		it, err := p.items.Scan()
+	at, err = r.server.metadata(ctx, limit, r.options.StallTimeout, func(at scanner) error {
+		it, err := at.Scan()
 		if err != nil {
-			return wire.ListHeader{}, fmt.Errorf("%w: %w", errUnproven, err)
+			return fmt.Errorf("%w: %w", errUnproven, err)
 		}
-		if (wire.Expect{Namespace: r.informer.key.Namespace}).Check(it) == nil { // a list refuses others as well
+		if r.informer.mayList(it) {
 			claim.Compare(it)
 		}
 		if claim.Owed() > comparison.MaxOwed {
-			return wire.ListHeader{}, fmt.Errorf("%w: more than %d objects differ", errUnproven, comparison.MaxOwed)
+			return fmt.Errorf("%w: more than %d objects differ", errUnproven, comparison.MaxOwed)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, "", err
 	}
+	version, err := strconv.ParseUint(at, 10, 64)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: list is at %s", errUnproven, wire.Excerpt(at))
+	}
+	claim.End(version, kept.All())
+
+	return claim, at, nil
 }
 
 // catchUp applies to a snapshot the changes since then, until they have brought
@@ -121,12 +92,7 @@ func (r *reflector) catchUp(ctx context.Context, l *listing, claim *comparison.C
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, maxProof, errUnproven)
 	defer cancel()
-	opts := r.server.listOptions()
-	opts.ResourceVersion = r.at.resume
-	opts.AllowWatchBookmarks = true
-	opts.TimeoutSeconds = r.server.watchSeconds()
-	r.server.count(countWatches)
-	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
+	s, err := r.openWatch(ctx)
 	if err != nil {
 		return err
 	}

@@ -205,30 +205,69 @@ type page struct {
 	count int // items read
 }
 
-func (s *server) openPage(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
-	return s.openPageBy(ctx, s.informer.pool.options.Source.List, opts, silence)
-}
-
-// openMetadata is openPage for a list of which only the metadata is read.
-func (s *server) openMetadata(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
+// openPage opens a page of a list, of the whole objects or of their metadata
+// alone.
+func (s *server) openPage(
+	ctx context.Context, opts metav1.ListOptions, silence time.Duration, metadata bool,
+) (*page, error) {
 	list := func(ctx context.Context, r Request) (io.ReadCloser, error) {
-		r.MetadataOnly = true
+		r.MetadataOnly = metadata
 		return s.informer.pool.options.Source.List(ctx, r)
 	}
-	return s.openPageBy(ctx, list, opts, silence)
-}
-
-func (s *server) openPageBy(
-	ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error),
-	opts metav1.ListOptions, silence time.Duration,
-) (*page, error) {
-	b, err := s.send(ctx, open, opts, silence)
+	b, err := s.send(ctx, list, opts, silence)
 	if err != nil {
 		return nil, err
 	}
 	limits := s.limits()
 	limits.Response = pageBytes(opts.Limit)
 	return &page{body: b, items: wire.NewListReader(b.ReadCloser, limits)}, nil
+}
+
+// header reads a short list to its end, and returns what it says about itself.
+// proof reports whether it counts as a sign of life.
+func (s *server) header(
+	ctx context.Context, opts metav1.ListOptions, silence time.Duration, proof bool,
+) (wire.ListHeader, error) {
+	p, err := s.openPage(ctx, opts, silence, false)
+	if err != nil {
+		return wire.ListHeader{}, err
+	}
+	defer p.close()
+	p.unproven = !proof
+	return p.read(func(scanner) error { return nil })
+}
+
+// metadata lists the metadata of the objects, and returns the version of that
+// list. each is called at each object. The list is no sign of life.
+func (s *server) metadata(
+	ctx context.Context, limit int64, silence time.Duration, each func(at scanner) error,
+) (rv string, err error) {
+	opts := s.listOptions()
+	opts.Limit = limit
+	for range maxPages {
+		header, err := s.metadataPage(ctx, opts, silence, each)
+		switch {
+		case err != nil, header.Continue == "":
+			return header.ResourceVersion, err
+		case header.Continue == opts.Continue:
+			return "", fmt.Errorf("list %s: %w", s.informer.key, errRepeatedPage)
+		}
+		opts.Continue = header.Continue
+	}
+
+	return "", fmt.Errorf("list %s: %w", s.informer.key, errManyPages)
+}
+
+func (s *server) metadataPage(
+	ctx context.Context, opts metav1.ListOptions, silence time.Duration, each func(at scanner) error,
+) (wire.ListHeader, error) {
+	p, err := s.openPage(ctx, opts, silence, true)
+	if err != nil {
+		return wire.ListHeader{}, err
+	}
+	defer p.close()
+	p.unproven = true
+	return p.read(each)
 }
 
 // wholeList bounds a list in a single response, of which a page is the whole.
@@ -253,6 +292,22 @@ func (p *page) next() error {
 }
 
 func (p *page) header() wire.ListHeader { return p.items.Header() }
+
+// read calls each at each item up to the end of the page.
+func (p *page) read(each func(at scanner) error) (wire.ListHeader, error) {
+	for {
+		err := p.next()
+		if errors.Is(err, io.EOF) {
+			return p.header(), nil
+		}
+		if err == nil {
+			err = each(p.items)
+		}
+		if err != nil {
+			return wire.ListHeader{}, err
+		}
+	}
+}
 
 func (p *page) close() {
 	p.body.close()
