@@ -31,7 +31,7 @@ func (s *Set) releaseIdle() {
 		if !w.auto {
 			continue
 		}
-		end := w.used.get().Add(s.config.IdleTimeout)
+		end := w.used.Add(s.config.IdleTimeout)
 		if now.Before(end) {
 			if next.IsZero() || end.Before(next) {
 				next = end

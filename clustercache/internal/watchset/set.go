@@ -131,7 +131,7 @@ func (s *Set) add(id Selection, auto bool) *Want {
 		s.config.OnChanged(id, false)
 	}
 	if auto {
-		w.used.set(time.Now())
+		w.used = time.Now()
 	}
 	if !auto || !w.auto {
 		w.refs++
@@ -261,7 +261,7 @@ func (s *Set) LastRead(w *Want) time.Time {
 	if !w.auto {
 		return time.Time{}
 	}
-	return w.used.get()
+	return w.used
 }
 
 // References returns the number of references to a want.

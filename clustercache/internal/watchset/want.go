@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +38,6 @@ type Want struct {
 	labels labels.Selector      // nil: all
 	terms  []fields.Requirement // of the field selector
 
-	used instant // when a read in mode AutoWatch last used it
 	// mapping is how the kind is served; set before the lease.
 	mapping atomic.Pointer[restmap.Mapping]
 	missing atomic.Bool // its kind was not served when discovery was last read for the set
@@ -52,6 +52,7 @@ type Want struct {
 	// The rest is protected by the lock of the set.
 	refs    int
 	auto    bool                                     // one of the refs belongs to reads in mode AutoWatch
+	used    time.Time                                // when such a read last used it
 	lease   *informerpool.Lease                      // nil until the kind is mapped; never changes after that
 	key     informerpool.Key                         // of the lease, as the index has it
 	err     error                                    // why there is no lease
