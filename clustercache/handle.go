@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
@@ -119,28 +118,29 @@ func (h Cluster) Reader() client.Reader {
 // not connected, and [ErrNotOwner] where another replica owns it. Warnings of
 // the server are dropped.
 func (h Cluster) Client() (client.Client, error) {
-	c, err := h.cc.known(h.key, "client")
+	c, live, err := h.live("client")
 	if err != nil {
 		return nil, err
 	}
-	live, err := c.live.Client()
-	if err != nil {
-		return nil, &ClusterError{Cluster: h.key, Op: "client", Err: err}
-	}
-	return &cachedClient{Client: liveclient.Named(live, c.hooks()), c: c}, nil
+	return &cachedClient{Client: live, c: c}, nil
 }
 
 // LiveClient is Client without the cache: reads go to the API server as well.
 func (h Cluster) LiveClient() (client.Client, error) {
-	c, err := h.cc.known(h.key, "live client")
+	_, live, err := h.live("live client")
+	return live, err
+}
+
+func (h Cluster) live(op string) (*cluster, client.Client, error) {
+	c, err := h.cc.known(h.key, op)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	live, err := c.live.Client()
+	live, err := c.live.Client(c.hooks())
 	if err != nil {
-		return nil, &ClusterError{Cluster: h.key, Op: "live client", Err: err}
+		return nil, nil, &ClusterError{Cluster: h.key, Op: op, Err: err}
 	}
-	return liveclient.Named(live, c.hooks()), nil
+	return c, live, nil
 }
 
 // Watch acquires a kind in the cluster, and makes the cluster known. obj names

@@ -107,7 +107,7 @@ func (r *reader) ListPacked(
 	}
 	var objects []*informerpool.Object
 	_, metadata := kind.(*metav1.PartialObjectMetadata)
-	err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Client) (err error) {
+	err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Reader) (err error) {
 		objects, err = c.listLivePacked(ctx, live, gvk, &lo, metadata)
 		return err
 	})

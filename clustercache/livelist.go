@@ -36,7 +36,7 @@ const (
 // here, by the index's function, so that the answer does not depend on where it
 // comes from.
 func (c *cluster) listLive(
-	ctx context.Context, live client.Client, gvk schema.GroupVersionKind,
+	ctx context.Context, live client.Reader, gvk schema.GroupVersionKind,
 	lo *client.ListOptions, list client.ObjectList,
 ) error {
 	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
@@ -91,7 +91,7 @@ func (c *cluster) splitFields(
 // it reads the next, so that a large list takes little more memory than the
 // cache would.
 func (c *cluster) listLivePacked(
-	ctx context.Context, live client.Client, gvk schema.GroupVersionKind,
+	ctx context.Context, live client.Reader, gvk schema.GroupVersionKind,
 	lo *client.ListOptions, metadata bool,
 ) ([]*informerpool.Object, error) {
 	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
@@ -123,7 +123,7 @@ type liveSelection struct {
 
 // read lists page by page, and keeps the selected objects.
 func (s *liveSelection) read(
-	ctx context.Context, live client.Client, lo *client.ListOptions, rest fields.Selector,
+	ctx context.Context, live client.Reader, lo *client.ListOptions, rest fields.Selector,
 ) error {
 	page := client.ListOptions{
 		LabelSelector: lo.LabelSelector,
@@ -175,7 +175,7 @@ func (s *liveSelection) read(
 
 // page reads a page of the list, and sets the options for the next one.
 func (s *liveSelection) page(
-	ctx context.Context, live client.Client, lo *client.ListOptions,
+	ctx context.Context, live client.Reader, lo *client.ListOptions,
 ) ([]unstructured.Unstructured, error) {
 	kind := s.gvk.GroupVersion().WithKind(s.gvk.Kind + "List")
 	if !s.metadata {

@@ -73,7 +73,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	}
 
 	if errors.Is(err, errLive) {
-		err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Client) error {
+		err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Reader) error {
 			return live.Get(ctx, key, obj, opts...)
 		})
 		switch {
@@ -137,7 +137,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	}
 
 	if errors.Is(err, errLive) {
-		err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Client) error {
+		err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Reader) error {
 			return c.listLive(ctx, live, gvk, &lo, list)
 		})
 		if err == nil {
@@ -483,9 +483,9 @@ func notWatched(o *readOptions) error {
 // identity is queried once more after the answer: the proof that admitted the
 // read may be a minute old, and behind a proxy the cluster another one since.
 func (c *cluster) liveRead(
-	ctx context.Context, o *readOptions, read func(context.Context, client.Client) error,
+	ctx context.Context, o *readOptions, read func(context.Context, client.Reader) error,
 ) error {
-	live, err := c.live.Client()
+	live, err := c.live.Reader()
 	if err != nil {
 		return err
 	}

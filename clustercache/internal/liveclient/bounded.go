@@ -33,15 +33,18 @@ import (
 // answers of another kind, which client-go would decode into an empty object.
 type bounded struct{ from *Factory }
 
-var _ client.Client = (*bounded)(nil)
+var _ client.Reader = (*bounded)(nil)
 
 // answer returns a call whose answer is decoded into obj; nil if none is.
 func (l *bounded) answer(obj any) *callState {
 	return (&callState{scheme: l.Scheme()}).expect(obj)
 }
 
+// calling makes a call with a client of client-go.
+type calling func(context.Context, client.Client) error
+
 // do makes one call.
-func (l *bounded) do(ctx context.Context, answer *callState, call func(context.Context, client.Client) error) error {
+func (l *bounded) do(ctx context.Context, answer *callState, call calling) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.from.config.Timeout, errDeadline)
 	defer cancel()
 	if answer.budget, _ = ctx.Value(budgetKey{}).(*budget); answer.budget == nil {
@@ -49,9 +52,6 @@ func (l *bounded) do(ctx context.Context, answer *callState, call func(context.C
 	}
 	ctx = context.WithValue(klog.NewContext(ctx, logr.Discard()), callKey{}, answer)
 	err := l.from.follow(ctx, call)
-	if to, asked := ctx.Value(unansweredKey{}).(*bool); asked && answer.unanswered {
-		*to = true
-	}
 	if err == nil {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (e *answerError) Is(target error) bool { return target == ErrAnswer }
 // Unwrap returns the cause, whose text contains what the server wrote.
 func (e *answerError) Unwrap() error { return e.err }
 
-// Get implements client.Client.
+// Get implements client.Reader.
 func (l *bounded) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	answer := l.answer(obj)
 	answer.name = nameOf(key.Namespace, key.Name)
@@ -163,7 +163,7 @@ func identified(key client.ObjectKey, obj client.Object) error {
 	return nil
 }
 
-// List implements client.Client.
+// List implements client.Reader.
 func (l *bounded) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	answer := (&callState{scheme: l.Scheme(), item: l.from.config.MaxObjectBytes}).expectList(list)
 	namespace := (&client.ListOptions{}).ApplyOptions(opts).Namespace
@@ -179,59 +179,6 @@ func (l *bounded) List(ctx context.Context, list client.ObjectList, opts ...clie
 		}
 		return l.from.ofNamespace(list, answer.want)
 	})
-}
-
-// Apply implements client.Client.
-func (l *bounded) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	return l.do(ctx, l.written(obj), func(ctx context.Context, c client.Client) error {
-		return c.Apply(ctx, obj, opts...)
-	})
-}
-
-// Create implements client.Client.
-func (l *bounded) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	return l.do(ctx, l.created(obj), func(ctx context.Context, c client.Client) error {
-		return c.Create(ctx, obj, opts...)
-	})
-}
-
-// Delete implements client.Client.
-func (l *bounded) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	answer := l.deleted(obj)
-	err := l.do(ctx, answer, func(ctx context.Context, c client.Client) error { return c.Delete(ctx, obj, opts...) })
-	if to, asked := ctx.Value(identityKey{}).(*identity); asked && err == nil {
-		*to = answer.identity
-	}
-	return err
-}
-
-// Update implements client.Client.
-func (l *bounded) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	return l.do(ctx, l.written(obj), func(ctx context.Context, c client.Client) error {
-		return c.Update(ctx, obj, opts...)
-	})
-}
-
-// Patch implements client.Client.
-func (l *bounded) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return l.do(ctx, l.written(obj), func(ctx context.Context, c client.Client) error {
-		return c.Patch(ctx, obj, patch, opts...)
-	})
-}
-
-// DeleteAllOf implements client.Client.
-func (l *bounded) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
-	return l.do(ctx, l.deletedAll(obj), func(ctx context.Context, c client.Client) error {
-		return c.DeleteAllOf(ctx, obj, opts...)
-	})
-}
-
-// Status implements client.Client.
-func (l *bounded) Status() client.SubResourceWriter { return l.SubResource("status") }
-
-// SubResource implements client.Client.
-func (l *bounded) SubResource(name string) client.SubResourceClient {
-	return &boundedSubresource{l: l, name: name}
 }
 
 // Scheme implements client.Client.

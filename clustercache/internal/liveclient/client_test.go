@@ -36,6 +36,17 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 // counter of how often discovery changed.
 func newClient(t *testing.T, through http.RoundTripper) (c client.Client, rediscovered *int) {
 	t.Helper()
+	return newHookedClient(t, through, liveclient.Hooks{
+		Failed: func(_ string, _ schema.GroupVersionKind, err error) error { return err },
+		Begin:  func() func(schema.GroupVersionKind, any, bool) { return func(schema.GroupVersionKind, any, bool) {} },
+		Write:  func(ctx context.Context, call func(context.Context) error) error { return call(ctx) },
+	})
+}
+
+func newHookedClient(
+	t *testing.T, through http.RoundTripper, hooks liveclient.Hooks,
+) (c client.Client, rediscovered *int) {
+	t.Helper()
 	const url = "http://cluster"
 	rediscovered = new(int)
 	mapper := restmap.NewTable().NewMapper(through.RoundTrip, url, restmap.Options{NegativeTTL: time.Nanosecond})
@@ -50,7 +61,7 @@ func newClient(t *testing.T, through http.RoundTripper) (c client.Client, redisc
 		MaxBytes:        1 << 20,
 		MaxObjectBytes:  1 << 20,
 		Rediscovered:    func() { *rediscovered++ },
-	}).Client()
+	}).Client(hooks)
 	require.NoError(t, err)
 	return c, rediscovered
 }
@@ -77,11 +88,10 @@ func TestHazardAnswerIsAnotherObject(t *testing.T) {
 }
 
 // TestHazardAnswerTakesAllMemory: a budget bounds what an answer takes, which
-// Named reports with the kind.
+// is reported with the kind.
 func TestHazardAnswerTakesAllMemory(t *testing.T) {
-	inner, _ := newClient(t, fakeapi.New(fakeapi.Options{}).Transport())
 	var failed []string
-	c := liveclient.Named(inner, liveclient.Hooks{
+	c, _ := newHookedClient(t, fakeapi.New(fakeapi.Options{}).Transport(), liveclient.Hooks{
 		Failed: func(op string, gvk schema.GroupVersionKind, err error) error {
 			failed = append(failed, op+" "+gvk.Kind)
 			return err

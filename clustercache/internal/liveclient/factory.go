@@ -5,7 +5,7 @@
 // cluster's API server. It bounds what client-go does not bound, and refuses
 // what client-go would accept:
 //
-//	named      names the cluster and the kind in errors
+//	named      names the cluster and the kind in errors, and records writes
 //	bounded    one deadline, one budget and no logs for all tries of a call;
 //	           each try with a client that is up to date with discovery
 //	client-go
@@ -80,9 +80,19 @@ type Factory struct {
 // NewFactory returns a factory. It does no I/O.
 func NewFactory(c Config) *Factory { return &Factory{config: c} }
 
-// Client returns the cluster's client, which can be kept for good. It does no
-// I/O.
-func (f *Factory) Client() (client.Client, error) {
+// Client returns a client of the cluster, which can be kept for good. It does no
+// I/O. Its errors are made by a hook: often the error of a write that reaches a
+// log is all that is known about the write. An answer that there is no object is
+// returned unchanged.
+func (f *Factory) Client(hooks Hooks) (client.Client, error) {
+	if _, err := f.current(); err != nil {
+		return nil, err
+	}
+	return &named{bounded: &bounded{from: f}, hooks: hooks}, nil
+}
+
+// Reader is Client for reads without hooks.
+func (f *Factory) Reader() (client.Reader, error) {
 	if _, err := f.current(); err != nil {
 		return nil, err
 	}

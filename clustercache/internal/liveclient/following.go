@@ -21,7 +21,7 @@ import (
 // follow makes a call with a client that is up to date with discovery. A call
 // that fails as if its kind were not served, or were served elsewhere, is
 // repeated once if discovery has changed.
-func (f *Factory) follow(ctx context.Context, call func(context.Context, client.Client) error) error {
+func (f *Factory) follow(ctx context.Context, call calling) error {
 	known := f.config.Mapper.Changes()
 	err := f.discovered(ctx, call)
 	if err == nil || !elsewhere(err) || !f.askAgain(ctx, known) {
@@ -33,7 +33,7 @@ func (f *Factory) follow(ctx context.Context, call func(context.Context, client.
 // discovered makes a call, once the kinds that it is about are known. The
 // discovery is this call's own, which it waits for no longer than ctx lasts,
 // and no other call waits for it. What is presumed is for this call alone.
-func (f *Factory) discovered(ctx context.Context, call func(context.Context, client.Client) error) error {
+func (f *Factory) discovered(ctx context.Context, call calling) error {
 	inner, err := f.current()
 	if err != nil {
 		return err

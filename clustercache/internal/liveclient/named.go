@@ -6,7 +6,6 @@ package liveclient
 import (
 	"context"
 	"errors"
-	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
-// Hooks are what a named client calls.
+// Hooks are what a client calls.
 type Hooks struct {
 	// Failed makes an error from the operation, the kind and the cause.
 	Failed func(op string, gvk schema.GroupVersionKind, err error) error
@@ -32,16 +31,14 @@ type Hooks struct {
 	Writes *writes.Log
 }
 
-// Named returns a client whose errors are made by a hook. Often the error of a
-// write that reaches a log is all that is known about the write. An answer that
-// there is no object is returned unchanged.
-func Named(c client.Client, hooks Hooks) client.Client { return &named{Client: c, hooks: hooks} }
-
+// named is a bounded client that calls hooks.
 type named struct {
-	client.Client
+	*bounded
 
 	hooks Hooks
 }
+
+var _ client.Client = (*named)(nil)
 
 // show makes a call that shows obj.
 func (n *named) show(obj any, written bool, call func() error) error {
@@ -54,9 +51,10 @@ func (n *named) show(obj any, written bool, call func() error) error {
 }
 
 // write makes a call that writes obj, into which the answer is decoded.
-func (n *named) write(ctx context.Context, op string, obj any, m manner, call func(context.Context) error) error {
+func (n *named) write(ctx context.Context, op string, obj any, m manner, answer *callState, call calling) error {
 	return n.change(ctx, op, obj, func(ctx context.Context) error {
-		recorded := func() error { return n.recorded(ctx, obj, obj, m, call) }
+		shows := func(w *writes.Write) { shownBy(obj, obj, w) }
+		recorded := func() error { return n.recorded(ctx, m, n.writeOf(obj), answer, call, shows) }
 		if len(m.dryRun) > 0 {
 			return recorded()
 		}
@@ -66,7 +64,7 @@ func (n *named) write(ctx context.Context, op string, obj any, m manner, call fu
 
 // change makes a call that may change the cluster.
 func (n *named) change(ctx context.Context, op string, obj any, call func(context.Context) error) error {
-	if v := reflect.ValueOf(obj); !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil()) {
+	if absent(obj) {
 		return n.hooks.Failed(op, schema.GroupVersionKind{}, errNilObject)
 	}
 	return n.fail(op, obj, n.hooks.Write(ctx, call))
@@ -94,7 +92,7 @@ func (n *named) failRead(op string, obj any, err error) error {
 
 // Get implements client.Client.
 func (n *named) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	return n.failRead("get", obj, n.show(obj, false, func() error { return n.Client.Get(ctx, key, obj, opts...) }))
+	return n.failRead("get", obj, n.show(obj, false, func() error { return n.bounded.Get(ctx, key, obj, opts...) }))
 }
 
 // List implements client.Client.
@@ -102,15 +100,15 @@ func (n *named) List(ctx context.Context, list client.ObjectList, opts ...client
 	if listopts.Nothing((&client.ListOptions{}).ApplyOptions(opts)) != "" {
 		return n.fail("list", list, listopts.Empty(list))
 	}
-	return n.failRead("list", list, n.show(list, false, func() error { return n.Client.List(ctx, list, opts...) }))
+	return n.failRead("list", list, n.show(list, false, func() error { return n.bounded.List(ctx, list, opts...) }))
 }
 
 // Apply implements client.Client.
 func (n *named) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	o := (&client.ApplyOptions{}).ApplyOptions(opts)
 	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
-	return n.write(ctx, "apply", obj, m, func(ctx context.Context) error {
-		return n.Client.Apply(ctx, obj, opts...)
+	return n.write(ctx, "apply", obj, m, n.written(obj), func(ctx context.Context, c client.Client) error {
+		return c.Apply(ctx, obj, opts...)
 	})
 }
 
@@ -118,16 +116,20 @@ func (n *named) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts 
 func (n *named) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	o := (&client.CreateOptions{}).ApplyOptions(opts)
 	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
-	return n.write(ctx, "create", obj, m, func(ctx context.Context) error {
-		return n.Client.Create(ctx, obj, opts...)
+	return n.write(ctx, "create", obj, m, n.created(obj), func(ctx context.Context, c client.Client) error {
+		return c.Create(ctx, obj, opts...)
 	})
 }
 
 // Delete implements client.Client.
 func (n *named) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	o := (&client.DeleteOptions{}).ApplyOptions(opts)
+	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
 	return n.change(ctx, "delete", obj, func(ctx context.Context) error {
-		return n.deletes(ctx, obj, o, func(ctx context.Context) error { return n.Client.Delete(ctx, obj, opts...) })
+		answer := n.deleted(obj)
+		return n.recorded(ctx, m, n.writeOf(obj), answer, func(ctx context.Context, c client.Client) error {
+			return c.Delete(ctx, obj, opts...)
+		}, func(w *writes.Write) { deleteShows(w, answer.identity, o) })
 	})
 }
 
@@ -135,8 +137,8 @@ func (n *named) Delete(ctx context.Context, obj client.Object, opts ...client.De
 func (n *named) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	o := (&client.UpdateOptions{}).ApplyOptions(opts)
 	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
-	return n.write(ctx, "update", obj, m, func(ctx context.Context) error {
-		return n.Client.Update(ctx, obj, opts...)
+	return n.write(ctx, "update", obj, m, n.written(obj), func(ctx context.Context, c client.Client) error {
+		return c.Update(ctx, obj, opts...)
 	})
 }
 
@@ -147,21 +149,24 @@ func (n *named) Patch(ctx context.Context, obj client.Object, patch client.Patch
 	if patch == nil {
 		return n.hooks.Failed("patch", schema.GroupVersionKind{}, errNoPatch)
 	}
-	return n.write(ctx, "patch", obj, m, func(ctx context.Context) error {
-		return n.Client.Patch(ctx, obj, patch, opts...)
+	return n.write(ctx, "patch", obj, m, n.written(obj), func(ctx context.Context, c client.Client) error {
+		return c.Patch(ctx, obj, patch, opts...)
 	})
 }
 
 // DeleteAllOf implements client.Client.
 func (n *named) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
 	o := (&client.DeleteAllOfOptions{}).ApplyOptions(opts)
+	unread := o.ListOptions.DisableReadYourWritesConsistency || o.DeleteOptions.DisableReadYourWritesConsistency
+	m := manner{o.DryRun, unread}
 	return n.change(ctx, "delete all of", obj, func(ctx context.Context) error {
 		if listopts.Nothing(&o.ListOptions) != "" {
 			return nil
 		}
-		return n.deletesAll(ctx, kindSent(obj, n.Scheme()), o, func(ctx context.Context) error {
-			return n.Client.DeleteAllOf(ctx, obj, opts...)
-		})
+		w := writes.Write{GVK: kindSent(obj, n.Scheme()), Key: client.ObjectKey{Namespace: o.Namespace}}
+		return n.recorded(ctx, m, w, n.deletedAll(obj), func(ctx context.Context, c client.Client) error {
+			return c.DeleteAllOf(ctx, obj, opts...)
+		}, func(*writes.Write) {})
 	})
 }
 
@@ -170,80 +175,5 @@ func (n *named) Status() client.SubResourceWriter { return n.SubResource("status
 
 // SubResource implements client.Client.
 func (n *named) SubResource(name string) client.SubResourceClient {
-	return &namedSubresource{n: n, name: name, inner: n.Client.SubResource(name)}
-}
-
-// namedSubresource is named for a subresource.
-type namedSubresource struct {
-	n     *named
-	name  string
-	inner client.SubResourceClient
-}
-
-// write makes a call that writes a subresource of obj. The answer is decoded
-// into body, or, without one, into obj.
-func (s *namedSubresource) write(
-	ctx context.Context, op string, obj any, body client.Object, m manner, call func(context.Context) error,
-) error {
-	answer := obj
-	if body != nil {
-		answer = body
-	}
-	if _, own := ownSubresources[s.name]; !own {
-		answer = nil // it may show any object
-	}
-
-	return s.n.change(ctx, op+s.name+" of", obj, func(ctx context.Context) error {
-		return s.n.recorded(ctx, obj, answer, m, call)
-	})
-}
-
-// Get implements client.SubResourceClient.
-func (s *namedSubresource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
-	return s.n.failRead("get "+s.name+" of", obj, s.inner.Get(ctx, obj, sub, opts...))
-}
-
-// Create implements client.SubResourceClient.
-func (s *namedSubresource) Create(
-	ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption,
-) error {
-	return s.n.change(ctx, "create "+s.name+" of", obj, func(ctx context.Context) error {
-		return s.inner.Create(ctx, obj, sub, opts...)
-	})
-}
-
-// Update implements client.SubResourceClient.
-func (s *namedSubresource) Update(
-	ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption,
-) error {
-	o := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts)
-	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
-	return s.write(ctx, "update ", obj, o.SubResourceBody, m, func(ctx context.Context) error {
-		return s.inner.Update(ctx, obj, opts...)
-	})
-}
-
-// Patch implements client.SubResourceClient.
-func (s *namedSubresource) Patch(
-	ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
-) error {
-	o := (&client.SubResourcePatchOptions{}).ApplyOptions(opts)
-	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
-	if patch == nil {
-		return s.n.hooks.Failed("patch "+s.name+" of", schema.GroupVersionKind{}, errNoPatch)
-	}
-	return s.write(ctx, "patch ", obj, o.SubResourceBody, m, func(ctx context.Context) error {
-		return s.inner.Patch(ctx, obj, patch, opts...)
-	})
-}
-
-// Apply implements client.SubResourceClient.
-func (s *namedSubresource) Apply(
-	ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
-) error {
-	o := (&client.SubResourceApplyOptions{}).ApplyOpts(opts)
-	m := manner{o.DryRun, o.DisableReadYourWritesConsistency}
-	return s.write(ctx, "apply ", obj, nil, m, func(ctx context.Context) error {
-		return s.inner.Apply(ctx, obj, opts...)
-	})
+	return &subresource{n: n, name: name}
 }

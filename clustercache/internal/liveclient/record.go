@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,23 +26,22 @@ type manner struct {
 	unread bool
 }
 
-// recorded makes a call that writes obj, and records in the log what is known
-// about the write. The answer is decoded into answer; nil if it does not show
-// obj.
-func (n *named) recorded(ctx context.Context, obj, answer any, m manner, call func(context.Context) error) error {
+// recorded makes a call that writes w, and records in the log what is known
+// about it. shows adds what the answer shows of the object, if that succeeds.
+func (n *named) recorded(
+	ctx context.Context, m manner, w writes.Write, answer *callState, call calling, shows func(*writes.Write),
+) error {
 	if m.unread || len(m.dryRun) > 0 {
-		return call(ctx)
+		return n.do(ctx, answer, call)
 	}
-	w := writes.Write{GVK: kindSent(obj, n.Scheme()), Key: keyOf(obj)}
 	ended := n.hooks.Writes.Begin()
-	err := call(context.WithValue(ctx, unansweredKey{}, &w.Unknown))
-	if w.Key.Name == "" {
-		w.Key = keyOf(obj) // the server has chosen a name
-	}
-
+	err := n.do(ctx, answer, call)
+	// client-go tries a write again where a status with Retry-After asks for
+	// that, and what the next try finds may be the work of the one before.
+	w.Unknown = answer.unanswered
 	switch {
 	case err == nil:
-		shownBy(answer, &w)
+		shows(&w)
 	case !w.Unknown && ineffective(err):
 		return err
 	default:
@@ -52,6 +50,11 @@ func (n *named) recorded(ctx context.Context, obj, answer any, m manner, call fu
 	ended(w)
 
 	return err
+}
+
+// writeOf returns a write of obj, of which nothing more is known.
+func (n *named) writeOf(obj any) writes.Write {
+	return writes.Write{GVK: kindSent(obj, n.Scheme()), Key: keyOf(obj)}
 }
 
 // keyOf returns the key of an object or an apply configuration.
@@ -70,8 +73,12 @@ func keyOf(obj any) client.ObjectKey {
 	return client.ObjectKey{}
 }
 
-// shownBy adds what the answer to a write shows of the object.
-func shownBy(answer any, w *writes.Write) {
+// shownBy adds what the answer to a write of obj shows of it. It was decoded
+// into answer; nil if it does not show obj.
+func shownBy(obj, answer any, w *writes.Write) {
+	if w.Key.Name == "" {
+		w.Key = keyOf(obj) // the server has chosen a name
+	}
 	o, ok := answer.(client.Object)
 	if config, applies := answer.(applied); !ok && applies {
 		partial := &metav1.PartialObjectMetadata{}
@@ -92,11 +99,6 @@ func shownBy(answer any, w *writes.Write) {
 	}
 }
 
-// unansweredKey is the context key of a bool to set if a try was left without
-// an answer: client-go tries a write again where a status with Retry-After asks
-// for that, and what the next try finds may be the work of the one before.
-type unansweredKey struct{}
-
 // ineffective reports whether a failed try of a write has certainly changed
 // nothing, and never will: the server refused it, or it was not sent.
 func ineffective(err error) bool {
@@ -114,26 +116,9 @@ type identity struct {
 	version string // empty: the object is gone
 }
 
-// identityKey is the context key of an identity to fill in.
-type identityKey struct{}
-
-// deletes makes a call that deletes obj, and records it.
-func (n *named) deletes(
-	ctx context.Context, obj client.Object, o *client.DeleteOptions, call func(context.Context) error,
-) error {
-	if o.DisableReadYourWritesConsistency || len(o.DryRun) > 0 {
-		return call(ctx)
-	}
-	w := writes.Write{GVK: kindSent(obj, n.Scheme()), Key: keyOf(obj)}
-	var answered identity
-	ended := n.hooks.Writes.Begin()
-	ctx = context.WithValue(ctx, unansweredKey{}, &w.Unknown)
-	err := call(context.WithValue(ctx, identityKey{}, &answered))
+// deleteShows adds what the answer to a delete says about the object.
+func deleteShows(w *writes.Write, answered identity, o *client.DeleteOptions) {
 	switch {
-	case err != nil && !w.Unknown && ineffective(err):
-		return err
-	case err != nil:
-		w.Unknown = true
 	case answered.version != "":
 		w.Version = answered.version
 	case answered.uid != "":
@@ -141,27 +126,4 @@ func (n *named) deletes(
 	case o.Preconditions != nil && o.Preconditions.UID != nil:
 		w.Gone = *o.Preconditions.UID
 	}
-	ended(w)
-
-	return err
-}
-
-// deletesAll makes a call that deletes many objects, and records it.
-func (n *named) deletesAll(
-	ctx context.Context, gvk schema.GroupVersionKind, o *client.DeleteAllOfOptions, call func(context.Context) error,
-) error {
-	unread := o.ListOptions.DisableReadYourWritesConsistency || o.DeleteOptions.DisableReadYourWritesConsistency
-	if unread || len(o.DryRun) > 0 {
-		return call(ctx)
-	}
-	w := writes.Write{GVK: gvk, Key: client.ObjectKey{Namespace: o.Namespace}}
-	ended := n.hooks.Writes.Begin()
-	err := call(context.WithValue(ctx, unansweredKey{}, &w.Unknown))
-	if err != nil && !w.Unknown && ineffective(err) {
-		return err
-	}
-	w.Unknown = w.Unknown || err != nil
-	ended(w)
-
-	return err
 }
