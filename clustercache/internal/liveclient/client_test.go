@@ -332,3 +332,27 @@ func TestCallsAboutKindsOfKubernetesNeedNoDiscovery(t *testing.T) {
 	widgets.SetKind("WidgetList")
 	require.Error(t, c.List(t.Context(), widgets))
 }
+
+func TestNilObjectsAreRefused(t *testing.T) {
+	c, _ := newClient(t, roundTripper(func(*http.Request) (*http.Response, error) {
+		t.Error("a request was sent")
+		return nil, http.ErrAbortHandler
+	}))
+	patch := client.RawPatch(types.MergePatchType, []byte("{}"))
+	for name, obj := range map[string]client.Object{"nil": nil, "nil pointer": (*corev1.ConfigMap)(nil)} {
+		for verb, err := range map[string]error{
+			"create":        c.Create(t.Context(), obj),
+			"update":        c.Update(t.Context(), obj),
+			"patch":         c.Patch(t.Context(), obj, patch),
+			"delete":        c.Delete(t.Context(), obj),
+			"delete all of": c.DeleteAllOf(t.Context(), obj),
+			"apply":         c.Apply(t.Context(), nil),
+			"update status": c.Status().Update(t.Context(), obj),
+			"patch status":  c.Status().Patch(t.Context(), obj, patch),
+			"create status": c.Status().Create(t.Context(), obj, configMap("a")),
+			"apply status":  c.Status().Apply(t.Context(), nil),
+		} {
+			require.ErrorContains(t, err, "obj is nil", "%s: %s", name, verb)
+		}
+	}
+}
