@@ -268,7 +268,7 @@ func (p *Pool) auditNext() {
 		return
 	}
 	i := due.Value
-	busy := p.permits.Busy() || i.cluster.width.Narrow()
+	busy := p.lists.Waiting() || i.cluster.width.Narrow()
 	if margin := p.options.margin(); busy && now.Before(i.audits.by.Add(margin)) {
 		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
 		p.wakeAuditsLocked()

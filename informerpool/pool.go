@@ -18,6 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool/internal/decoded"
 	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/internal/packed"
+	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
 // Pool shares informers between their users: one informer for each [Key],
@@ -27,7 +28,7 @@ type Pool struct {
 	options Options
 	codec   *packed.Codec
 	calls   calls.Caller
-	permits *permits
+	lists   *workpool.Queue // gives those that run their permits
 	decoded *decoded.Cache
 	clock   clock
 
@@ -70,7 +71,7 @@ func New(o Options) (*Pool, error) {
 		options: o,
 		codec:   codec,
 		calls:   calls.Caller{Logger: o.Logger, OnPanic: o.OnPanic},
-		permits: newPermits(o.ListConcurrency, o.PermitTimeout),
+		lists:   workpool.NewLearning(o.ListConcurrency, o.PermitTimeout),
 		decoded: decoded.New(o.DecodedBytes),
 		clock:   clock{zero: time.Now()},
 		ctx:     ctx,

@@ -109,7 +109,7 @@ func (r *reflector) completed(ctx context.Context, s *stream) (*stream, error) {
 // it is deleted. If the stream names one that the list has removed, its states
 // are from before that, and are not applied.
 func (r *reflector) listBehind(ctx context.Context, s *stream) error {
-	release, err := r.informer.pool.permits.Take(ctx) // it has its turn in the cluster
+	release, err := r.informer.pool.lists.Take(ctx) // it has its turn in the cluster
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (r *reflector) listed(began time.Time) {
 	if r.server.blank { // it began with all that exist if nothing does
 		r.server.repeats, r.server.blank = r.informer.mu.store.Count == 0, false
 	}
-	r.informer.pool.permits.Listed(time.Since(began))
+	r.informer.pool.lists.Succeeded(time.Since(began))
 	if r.options.OnListed != nil {
 		_ = r.informer.pool.calls.Apart("OnListed", &r.informer.key, func() error {
 			r.options.OnListed(r.informer.key, time.Since(began))

@@ -335,7 +335,7 @@ func reachesKept(current, kept string) error {
 // unpack adds the objects of a snapshot to a list, and then calls compare,
 // unless it is nil. One permit is held meanwhile, as for a list.
 func (r *reflector) unpack(ctx context.Context, saved *Snapshot, l *listing, compare func() error) error {
-	release, err := r.informer.pool.permits.Take(ctx)
+	release, err := r.informer.pool.lists.Take(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,10 @@ import (
 )
 
 // turn is the permission to send a list, or a question that costs the server
-// about as much.
+// about as much. The pool's permits bound how many lists run at once, so that a
+// fleet that reconnects does not list all at the same moment. One counts for a
+// limited time only, and for much less where lists are usually quick: clusters
+// that hang must not use up the permits.
 type turn struct {
 	place  *width.Place
 	permit func() // gives back that of the pool, and may be called more than once
@@ -63,7 +66,7 @@ func (i *informer) ask(ctx context.Context, s width.Subject, waits func(refusal 
 
 // turn waits for the reflector's turn to list.
 func (r *reflector) turn(ctx context.Context) (turn, error) {
-	return r.informer.turn(ctx, subjectOf(&r.informer.key), r.waits, r.informer.pool.permits.Take)
+	return r.informer.turn(ctx, subjectOf(&r.informer.key), r.waits, r.informer.pool.lists.Take)
 }
 
 // ask asks the server a question when it is the reflector's turn.

@@ -4,6 +4,7 @@
 package workpool
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -96,6 +97,20 @@ func (q *Queue) Submit(start func()) *Slot {
 	run(begin)
 
 	return s
+}
+
+// Take waits for a turn. The function that it returns ends the turn, and may be
+// called more than once.
+func (q *Queue) Take(ctx context.Context) (free func(), err error) {
+	turn := make(chan struct{})
+	slot := q.Submit(func() { close(turn) })
+	select {
+	case <-turn:
+		return slot.Free, nil
+	case <-ctx.Done():
+		slot.Free()
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Free releases the slot or removes it from the queue. It is idempotent.

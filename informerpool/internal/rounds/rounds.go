@@ -55,15 +55,12 @@ func New[T any](
 ) *Rounds[T] {
 	r := &Rounds[T]{interval: interval, spawn: spawn, visits: workpool.New(maxVisits)}
 	r.visit = func(member T) (again bool) {
-		turn := make(chan struct{})
-		slot := r.visits.Submit(func() { close(turn) })
-		defer slot.Free()
-		select {
-		case <-turn:
-			return visit(member)
-		case <-ctx.Done():
+		end, err := r.visits.Take(ctx)
+		if err != nil {
 			return false
 		}
+		defer end()
+		return visit(member)
 	}
 
 	return r

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package informerpool
+package workpool_test
 
 import (
 	"context"
@@ -11,16 +11,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
-// TestListsTakeTurns: the next list begins when one ends, and a wait that is
+// TestTurnsAreTaken: the next turn begins when one ends, and a wait that is
 // given up takes no turn.
-func TestListsTakeTurns(t *testing.T) {
+func TestTurnsAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPermits(1, time.Hour)
+		p := workpool.NewLearning(1, time.Hour)
 		release, err := p.Take(t.Context())
 		require.NoError(t, err)
-		require.False(t, p.Busy())
+		require.False(t, p.Waiting())
 
 		tired := errors.New("tired")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -30,10 +32,10 @@ func TestListsTakeTurns(t *testing.T) {
 			gaveUp <- err
 		}()
 		synctest.Wait()
-		require.True(t, p.Busy())
+		require.True(t, p.Waiting())
 		cancel(tired)
 		require.ErrorIs(t, <-gaveUp, tired)
-		require.False(t, p.Busy())
+		require.False(t, p.Waiting())
 
 		release()
 		release() // may be repeated
@@ -43,10 +45,10 @@ func TestListsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestHazardHungListsUseUpThePermits: a permit counts for a limited time.
+// TestHazardHungListsUseUpThePermits: a turn counts for a limited time.
 func TestHazardHungListsUseUpThePermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPermits(1, time.Second)
+		p := workpool.NewLearning(1, time.Second)
 		hung, err := p.Take(t.Context())
 		require.NoError(t, err)
 		defer hung()
