@@ -67,14 +67,18 @@ func (i *informer) end() (misled bool) {
 // evict makes the reflector abandon its attempt and forget everything. The
 // reflector does so itself: if another goroutine did, a running attempt could
 // fill the store again behind its back.
-func (i *informer) evict() {
+func (i *informer) evict() { i.interrupt(errEvicted, func() { i.mu.attempt.evicted = true }) }
+
+// interrupt ends the reflector's attempt, or its wait for the next one, after
+// note has been called with the lock.
+func (i *informer) interrupt(why error, note func()) {
 	i.mu.Lock()
-	i.mu.attempt.evicted = true
+	note()
 	cancel := i.mu.attempt.cancel
 	i.mu.Unlock()
 
 	if cancel != nil {
-		cancel(errEvicted)
+		cancel(why)
 	}
 	i.wake.Kick()
 }
@@ -164,28 +168,18 @@ func (i *informer) followed() (_ Request, following bool) {
 	}, following
 }
 
-// distrust calls doubtful after an audit has found that the store is of another
-// history.
+// distrust makes the reflector give up its watch and list, since an audit has
+// found that the store is of another history.
 func (i *informer) distrust(found error) {
-	i.mu.Lock()
-	i.mu.doubt = found
-	i.changedLocked()
-	i.mu.Unlock()
-
-	i.doubtful(found)
+	i.interrupt(errAudited, func() {
+		i.mu.doubt, i.mu.attempt.finding = found, found
+		i.changedLocked()
+	})
 }
 
 // doubtful makes the reflector give up its watch and list.
 func (i *informer) doubtful(why error) {
-	i.mu.Lock()
-	i.mu.attempt.finding = why
-	cancel := i.mu.attempt.cancel
-	i.mu.Unlock()
-
-	if cancel != nil {
-		cancel(errAudited)
-	}
-	i.wake.Kick()
+	i.interrupt(errAudited, func() { i.mu.attempt.finding = why })
 }
 
 // takeFinding returns, once, what an audit has found since the last attempt.
