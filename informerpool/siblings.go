@@ -229,12 +229,8 @@ func meets(s selector.Selector, o *Object) bool {
 
 // selects returns the part of a key's selector that can be evaluated here.
 func selects(k Key) selector.Selector {
-	s := selector.Selector{Namespace: k.Namespace}
-	if k.LabelSelector != "" {
-		s.Labels = selector.ByLabels(k.LabelSelector)
+	if !selector.Local(k.FieldSelector) {
+		k.FieldSelector = ""
 	}
-	if k.FieldSelector != "" && selector.Local(k.FieldSelector) {
-		s.Fields = selector.ByFields(k.FieldSelector)
-	}
-	return s
+	return newSelector(Key{}, k)
 }
