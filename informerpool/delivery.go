@@ -76,7 +76,9 @@ func (s *Subscription) handleLocked(left remainder, begun bool) {
 		e := eventOf(left.key, left.steps[0])
 		left.steps, begun = left.steps[1:], true
 		s.mu.rest = left
-		s.outsideLocked(left.listener, func() { s.call(left.key, e) })
+		s.outsideLocked(left.listener, func() {
+			s.guard("Handler", left.key, string(e.Type), func() { s.handler.Handle(e) })
+		})
 	}
 
 	s.mu.rest = remainder{}
@@ -102,10 +104,6 @@ func (s *Subscription) doneLocked() {
 		close(s.mu.idle)
 		s.mu.idle = nil
 	}
-}
-
-func (s *Subscription) call(key *Key, e Event) {
-	s.guard("Handler", key, string(e.Type), func() { s.handler.Handle(e) })
 }
 
 // guard calls a user's function. A panic is counted and logged, and has no
@@ -160,12 +158,10 @@ func (s *Subscription) endReplayLocked(ln *listener) {
 		}
 	}()
 	if h, ok := s.handler.(ReplayHandler); ok {
-		s.outsideLocked(ln, func() { s.callReplayed(h, ln) })
+		s.outsideLocked(ln, func() {
+			s.guard("Handler", ln.key(), "Replayed", func() { h.Replayed(*ln.key()) })
+		})
 	}
-}
-
-func (s *Subscription) callReplayed(h ReplayHandler, ln *listener) {
-	s.guard("Handler", ln.key(), "Replayed", func() { h.Replayed(*ln.key()) })
 }
 
 // maxBrief is how many objects that came and went wait for a handler.

@@ -169,7 +169,7 @@ func (l *listing) number() int {
 // list.
 func (l *listing) disproved(rv string) error {
 	r := l.reflector
-	if r.counts() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
+	if r.informer.countsVersions() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
 		return nil
 	}
 	for _, i := range r.informer.siblings.overlapping(r.informer) {
@@ -180,12 +180,8 @@ func (l *listing) disproved(rv string) error {
 	return nil
 }
 
-// counts reports whether each informer counts its own versions, since the server
-// has none.
-func (r *reflector) counts() bool {
-	return r.informer.countsVersions()
-}
-
+// countsVersions reports whether each informer counts its own versions, since the
+// server has none.
 func (i *informer) countsVersions() bool {
 	source, ok := i.pool.options.Source.(interface{ counting(key Key) bool })
 	return ok && source.counting(i.key)

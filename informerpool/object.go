@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -126,7 +125,8 @@ func (r *reflector) pack(it wire.Item) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := callTransform(change, u); err != nil {
+	// Objects may be secrets, so that little is reported of a panic.
+	if err := callback.ApartSecret("Transforms", func() error { return change(u) }); err != nil {
 		if p, ok := errors.AsType[*callback.PanicError](err); ok {
 			r.informer.pool.calls.Panicked(p.Callback)
 		}
@@ -142,12 +142,6 @@ func (r *reflector) pack(it wire.Item) (*Object, error) {
 		return nil, &wire.FieldError{Field: "transform", Reason: "changed the object's identity"}
 	}
 	return changed, nil
-}
-
-// callTransform calls change. Objects may be secrets, so that little is
-// reported of a panic.
-func callTransform(change TransformFunc, u *unstructured.Unstructured) error {
-	return callback.ApartSecret("Transforms", func() error { return change(u) })
 }
 
 // isRefusal reports whether an error concerns one object alone, so that the
