@@ -78,9 +78,6 @@ func (l *Lease) Key() Key { return l.at.Load().key }
 // cover more than the lease's own.
 func (l *Lease) ServedBy() Key { return l.informer().key }
 
-// Owner returns the name the lease was acquired for, or the empty string.
-func (l *Lease) Owner() string { return l.owner }
-
 // Retry makes the informer try at once if it waits between two attempts, as
 // [Pool.Wake] does for all informers of a cluster.
 func (l *Lease) Retry() { l.informer().wake.Kick() }

@@ -57,12 +57,11 @@ type Result struct {
 
 // Document is any discovery document, reduced to the fields in use.
 type Document struct {
-	Kind         string          `json:"kind"`
-	GroupVersion string          `json:"groupVersion"`
-	Items        []group         `json:"items"`
-	Groups       []group         `json:"groups"`
-	Versions     json.RawMessage `json:"versions"`
-	Resources    []struct {
+	Kind      string          `json:"kind"`
+	Items     []group         `json:"items"`
+	Groups    []group         `json:"groups"`
+	Versions  json.RawMessage `json:"versions"`
+	Resources []struct {
 		Name       string `json:"name"`
 		Namespaced bool   `json:"namespaced"`
 	} `json:"resources"`
