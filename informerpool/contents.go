@@ -138,6 +138,7 @@ func (i *informer) restage() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.staged = i.mu.store.Stage()
+	i.chargeLocked()
 }
 
 // stage keeps an object of a list under way, in place of an earlier state that

@@ -66,7 +66,6 @@ func beginList(r *reflector) *listing {
 // restart drops everything that the list has brought so far.
 func (l *listing) restart() {
 	r := l.reflector
-	r.informer.discard()
 	r.informer.restage()
 	*l = listing{reflector: r, seen: map[*Object]struct{}{}, look: l.look, floor: l.floor}
 }
