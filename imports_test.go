@@ -131,7 +131,7 @@ var allowed = map[string][]string{
 		"informerpool/internal/refusals", "informerpool/internal/rounds",
 		"informerpool/internal/selector", "informerpool/internal/store",
 		"informerpool/internal/width",
-		"internal/callback", "internal/clustername", "internal/meter",
+		"internal/callback", "internal/clustername",
 		"internal/packed", "internal/sanitize", "internal/timetable", "internal/wire",
 		"internal/workpool",
 	},

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -118,14 +116,4 @@ func (k *kindCheck) list(header wire.ListHeader, items, unnamed int) error {
 
 	return fmt.Errorf("%w: a list of kind %s instead of %s",
 		ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
-}
-
-// discoveredKind returns the kind of a resource in a discovery document.
-func discoveredKind(doc *metav1.APIResourceList, resource string) string {
-	for i := range doc.APIResources {
-		if r := &doc.APIResources[i]; r.Name == resource {
-			return r.Kind
-		}
-	}
-	return ""
 }

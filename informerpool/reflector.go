@@ -317,7 +317,7 @@ func (r *reflector) log(err error) {
 func (r *reflector) first(cause string) bool {
 	key := &r.informer.key
 	for _, own := range []string{
-		key.String(), requestURL("", Request{Key: *key}), key.Resource.GroupResource().String(), key.Resource.Resource,
+		key.String(), requestPath(Request{Key: *key}), key.Resource.GroupResource().String(), key.Resource.Resource,
 	} {
 		cause = strings.ReplaceAll(cause, own, "")
 	}

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/discovery"
-	"github.com/fleetcache/fleetcache/internal/meter"
 	"github.com/fleetcache/fleetcache/internal/sanitize"
 )
 
@@ -121,34 +120,15 @@ func (s *restSource) Watch(ctx context.Context, r Request) (io.ReadCloser, error
 // group and version. If a server does not serve that document, for example for
 // lack of permission, the informer requests a list instead.
 func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
-	endpoint, err := s.endpoint(ctx, r)
-	if err != nil {
+	doc, err := s.document(ctx, r, groupVersionPath(r.Key.Resource.GroupVersion()))
+	_, answered := errors.AsType[answerError](err)
+	switch {
+	case answered, errors.Is(err, discovery.ErrNone):
+		return "", nil
+	case err != nil:
 		return "", err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		groupVersionURL(endpoint.URL, r.Key.Resource.GroupVersion()), http.NoBody)
-	if err != nil {
-		return "", fmt.Errorf("discover %s: bad endpoint", r.Key)
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := endpoint.Client.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("discover %s: %w", r.Key, withoutURL(err))
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if checkResponse(resp, r.Key, "discover") != nil {
-		return "", nil
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, discovery.MaxBytes))
-	if err != nil {
-		return "", fmt.Errorf("discover %s: %w", r.Key, err)
-	}
-	var doc metav1.APIResourceList
-	fits, err := meter.Decode(body, &doc, discovery.MaxMemory)
-	if !fits || err != nil || doc.Kind != "APIResourceList" {
-		return "", nil
-	}
-	return discoveredKind(&doc, r.Key.Resource.Resource), nil
+	return doc.KindOf(r.Key.Resource.Resource), nil
 }
 
 // Discover implements [Discoverer]. Only discovery documents count, which
@@ -164,60 +144,60 @@ func (s *restSource) Discover(ctx context.Context, r Request) (Discovery, error)
 func (s *restSource) document(ctx context.Context, r Request, path string) (*discovery.Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
-	endpoint, err := s.endpoint(ctx, r)
-	if err != nil {
+	resp, err := s.send(ctx, r, "discover", path, discovery.Types)
+	_, answered := errors.AsType[answerError](err)
+	switch {
+	case answered && apierrors.IsNotFound(err):
+		return nil, discovery.ErrNone
+	case err != nil:
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint.URL, "/")+path, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("discover %s: bad endpoint", r.Key) // the cause would quote the URL
-	}
-	req.Header.Set("Accept", discovery.Types)
-	resp, err := endpoint.Client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("discover: %w", withoutURL(err))
-	}
 	defer func() { _ = resp.Body.Close() }()
-	if err := checkResponse(resp, r.Key, "discover"); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, discovery.ErrNone
-		}
-		return nil, fmt.Errorf("discover: %w", err)
-	}
-
 	body, err := io.ReadAll(io.LimitReader(resp.Body, discovery.MaxBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("discover: %w", err)
+		return nil, fmt.Errorf("discover %s: %w", r.Key, err)
 	}
 	return discovery.Decode(body)
 }
 
-// endpoint returns the endpoint for a request, in the history that the request
-// is made for.
-func (s *restSource) endpoint(ctx context.Context, r Request) (Endpoint, error) {
-	endpoint, err := s.connect(ctx, r.Key.Cluster)
-	if err == nil && endpoint.Epoch != r.Epoch {
-		err = ErrEpochChanged
-	}
-	return endpoint, err
-}
-
 func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCloser, error) {
-	endpoint, err := s.endpoint(ctx, r)
+	accept := "application/json"
+	switch {
+	case r.MetadataOnly && r.Options.Watch:
+		accept = metadataFrames
+	case r.MetadataOnly:
+		accept = metadataType
+	}
+	resp, err := s.send(ctx, r, verb, requestPath(r), accept)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, requestURL(endpoint.URL, r), http.NoBody)
+	resp.Header, resp.Request = nil, nil // the transport keeps the response for as long as a watch is open
+
+	return resp.Body, nil
+}
+
+// answerError is what a server answered instead of a JSON success.
+type answerError struct{ error }
+
+// Unwrap returns the error that the response reports.
+func (e answerError) Unwrap() error { return e.error }
+
+// send requests a path of the server, in the history that the request is made
+// for. The response is a JSON success.
+func (s *restSource) send(ctx context.Context, r Request, verb, path, accept string) (*http.Response, error) {
+	endpoint, err := s.connect(ctx, r.Key.Cluster)
+	switch {
+	case err != nil:
+		return nil, err
+	case endpoint.Epoch != r.Epoch:
+		return nil, ErrEpochChanged
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint.URL, "/")+path, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: bad endpoint", verb, r.Key) // the cause would quote the URL
 	}
-	req.Header.Set("Accept", "application/json")
-	switch {
-	case r.MetadataOnly && r.Options.Watch:
-		req.Header.Set("Accept", metadataFrames)
-	case r.MetadataOnly:
-		req.Header.Set("Accept", metadataType)
-	}
+	req.Header.Set("Accept", accept)
 	if r.Options.Watch {
 		// A compressed watch would hold a decompressor of 38 KB for as long as
 		// it is open.
@@ -229,11 +209,9 @@ func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCl
 	}
 	if err := checkResponse(resp, r.Key, verb); err != nil {
 		_ = resp.Body.Close()
-		return nil, fmt.Errorf("%s %s: %w", verb, r.Key, err)
+		return nil, fmt.Errorf("%s %s: %w", verb, r.Key, answerError{err})
 	}
-	resp.Header, resp.Request = nil, nil // the transport keeps the response for as long as a watch is open
-
-	return resp.Body, nil
+	return resp, nil
 }
 
 // withoutURL unwraps the error to which http.Client adds its method and URL:
@@ -246,10 +224,11 @@ func withoutURL(err error) error {
 	return err
 }
 
-func requestURL(base string, r Request) string {
+// requestPath returns the path of a list or watch, with its query.
+func requestPath(r Request) string {
 	var b strings.Builder
 	gvr := r.Key.Resource
-	b.WriteString(groupVersionURL(base, gvr.GroupVersion()))
+	b.WriteString(groupVersionPath(gvr.GroupVersion()))
 	if r.Key.Namespace != "" {
 		b.WriteString("/namespaces/")
 		b.WriteString(url.PathEscape(r.Key.Namespace))
@@ -264,14 +243,13 @@ func requestURL(base string, r Request) string {
 	return b.String()
 }
 
-// groupVersionURL returns the URL of the resources of a group and version,
+// groupVersionPath returns the path of the resources of a group and version,
 // which is also that of the document that lists them.
-func groupVersionURL(base string, gv schema.GroupVersion) string {
-	base = strings.TrimSuffix(base, "/")
+func groupVersionPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
-		return base + "/api/" + url.PathEscape(gv.Version)
+		return "/api/" + url.PathEscape(gv.Version)
 	}
-	return base + "/apis/" + url.PathEscape(gv.Group) + "/" + url.PathEscape(gv.Version)
+	return "/apis/" + url.PathEscape(gv.Group) + "/" + url.PathEscape(gv.Version)
 }
 
 func query(o metav1.ListOptions) url.Values {

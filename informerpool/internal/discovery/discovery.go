@@ -23,8 +23,8 @@ import (
 const (
 	// MaxBytes bounds the size of a discovery document.
 	MaxBytes = 8 << 20
-	// MaxMemory bounds the memory of a discovery document once decoded.
-	MaxMemory = 32 << 20
+	// maxMemory bounds the memory of a discovery document once decoded.
+	maxMemory = 32 << 20
 	// Types are the supported forms of discovery: all groups in one document
 	// and, for older servers, one document for each version.
 	Types = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
@@ -63,6 +63,7 @@ type Document struct {
 	Versions  json.RawMessage `json:"versions"`
 	Resources []struct {
 		Name       string `json:"name"`
+		Kind       string `json:"kind"`
 		Namespaced bool   `json:"namespaced"`
 	} `json:"resources"`
 }
@@ -93,10 +94,24 @@ func (g group) versions() []string {
 // Decode decodes a document. The error is [ErrNone].
 func Decode(body []byte) (*Document, error) {
 	var doc Document
-	if fits, err := meter.Decode(body, &doc, MaxMemory); len(body) > MaxBytes || !fits || err != nil {
+	if fits, err := meter.Decode(body, &doc, maxMemory); len(body) > MaxBytes || !fits || err != nil {
 		return nil, ErrNone
 	}
 	return &doc, nil
+}
+
+// KindOf returns the kind of a resource, if the document is the list of the
+// resources of a version, and has it.
+func (d *Document) KindOf(resource string) string {
+	if d.Kind != "APIResourceList" {
+		return ""
+	}
+	for _, r := range d.Resources {
+		if r.Name == resource {
+			return r.Kind
+		}
+	}
+	return ""
 }
 
 // Find follows the document of all groups, or of all versions of the core

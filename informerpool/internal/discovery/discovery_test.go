@@ -115,3 +115,16 @@ func TestHazardOtherAnswersProveNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestDocumentTellsTheKind: only the list of the resources of a version does.
+func TestDocumentTellsTheKind(t *testing.T) {
+	for body, kind := range map[string]string{
+		`{"kind":"APIResourceList","resources":[{"name":"widgets/status","kind":"No"},{"name":"widgets","kind":"Widget"}]}`: "Widget",
+		`{"kind":"APIResourceList","resources":[{"name":"gadgets","kind":"Gadget"}]}`:                                       "",
+		`{"kind":"Status","resources":[{"name":"widgets","kind":"Widget"}]}`:                                                "",
+	} {
+		doc, err := discovery.Decode([]byte(body))
+		require.NoError(t, err)
+		require.Equal(t, kind, doc.KindOf("widgets"), body)
+	}
+}
