@@ -283,13 +283,9 @@ func (r *reflector) failed(err error) {
 		r.log(err)
 	}
 	r.informer.pool.forsake(r.informer, err, r.server.answers)
-	if r.options.OnFailed == nil {
-		return
+	if r.options.OnFailed != nil {
+		r.informer.pool.calls.Tell("OnFailed", &r.informer.key, func() { r.options.OnFailed(r.informer.key, err) })
 	}
-	_ = r.informer.pool.calls.Apart("OnFailed", &r.informer.key, func() error {
-		r.options.OnFailed(r.informer.key, err)
-		return nil
-	})
 }
 
 // log logs why an attempt failed, once for each cause in a row: a refusal as an
@@ -388,10 +384,7 @@ func (r *reflector) rolledBack(cause error, over era) {
 	log.Info("History of the server is another one",
 		"informer", r.informer.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
-		_ = r.informer.pool.calls.Apart("OnRollback", &r.informer.key, func() error {
-			r.options.OnRollback(r.informer.key)
-			return nil
-		})
+		r.informer.pool.calls.Tell("OnRollback", &r.informer.key, func() { r.options.OnRollback(r.informer.key) })
 	}
 }
 

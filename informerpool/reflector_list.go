@@ -145,9 +145,8 @@ func (r *reflector) listed(began time.Time) {
 	}
 	r.informer.pool.lists.Succeeded(time.Since(began))
 	if r.options.OnListed != nil {
-		_ = r.informer.pool.calls.Apart("OnListed", &r.informer.key, func() error {
+		r.informer.pool.calls.Tell("OnListed", &r.informer.key, func() {
 			r.options.OnListed(r.informer.key, time.Since(began))
-			return nil
 		})
 	}
 }

@@ -190,9 +190,8 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 	r.restores++
 	key := r.informer.key
 	var saved *Snapshot
-	_ = r.informer.pool.calls.Apart("Snapshots", &key, func() error {
+	r.informer.pool.calls.Tell("Snapshots", &key, func() {
 		saved = r.options.Snapshots.Load(ctx, key, r.server.epoch)
-		return nil
 	})
 	if saved == nil {
 		r.restores = maxRestores
@@ -240,20 +239,14 @@ func mayPass(err error) bool {
 // dropSnapshot ends the use of the state that was kept for the key.
 func (i *informer) dropSnapshot(why error) {
 	if snapshots := i.pool.options.Snapshots; snapshots != nil {
-		_ = i.pool.calls.Apart("Snapshots", &i.key, func() error {
-			snapshots.Drop(i.key, why)
-			return nil
-		})
+		i.pool.calls.Tell("Snapshots", &i.key, func() { snapshots.Drop(i.key, why) })
 	}
 }
 
 // dropSnapshots is dropSnapshot for all keys of a cluster.
 func (p *Pool) dropSnapshots(cluster types.NamespacedName, why error) {
 	if p.options.Snapshots != nil {
-		_ = p.calls.Apart("Snapshots", cluster, func() error {
-			p.options.Snapshots.DropCluster(cluster, why)
-			return nil
-		})
+		p.calls.Tell("Snapshots", cluster, func() { p.options.Snapshots.DropCluster(cluster, why) })
 	}
 }
 

@@ -236,10 +236,7 @@ func (n *notices) deliver(p *Pool) {
 		if !ok || p.ctx.Err() != nil {
 			return
 		}
-		_ = p.calls.Apart("OnChanged", &key, func() error {
-			p.options.OnChanged(key, reads)
-			return nil
-		})
+		p.calls.Tell("OnChanged", &key, func() { p.options.OnChanged(key, reads) })
 	}
 }
 

@@ -61,6 +61,14 @@ func (c *Caller) Apart(name string, informer fmt.Stringer, f func() error, keysA
 	return err
 }
 
+// Tell is Apart for a function that returns nothing.
+func (c *Caller) Tell(name string, informer fmt.Stringer, f func()) {
+	_ = c.Apart(name, informer, func() error {
+		f()
+		return nil
+	})
+}
+
 // failed logs and reports that a user's function panicked, or ended its
 // goroutine.
 func (c *Caller) failed(caught *callback.PanicError, informer fmt.Stringer, keysAndValues ...any) error {
