@@ -5,7 +5,6 @@ package informerpool
 
 import (
 	"context"
-	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,15 +119,11 @@ func (i *informer) checkRight() (again bool) {
 	}
 	ctx, cancel := context.WithTimeout(i.ctx, rightTimeout)
 	defer cancel()
-	var body io.ReadCloser
-	err := i.pool.calls.Apart("Source", &i.key, func() (err error) {
-		body, err = opened(i.pool.options.Source.Watch(ctx, r))
-		return err
-	})
+	body, err := i.open(ctx, i.pool.options.Source.Watch, r)
 	switch {
 	case err == nil:
 		cancel() // before Close, which would otherwise read the rest of the body to reuse the connection
-		_ = i.pool.calls.Body(body, &i.key).Close()
+		_ = body.Close()
 		return false
 	case !apierrors.IsForbidden(err):
 		return true

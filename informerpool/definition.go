@@ -252,15 +252,10 @@ func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (definitionS
 		Options:      metav1.ListOptions{FieldSelector: selector, Limit: 1},
 		MetadataOnly: true,
 	}
-	var body io.ReadCloser
-	err := i.pool.calls.Apart("Source", &i.key, func() (err error) {
-		body, err = i.pool.options.Source.List(ctx, r)
-		return err
-	})
+	body, err := i.open(ctx, i.pool.options.Source.List, r)
 	if err != nil {
 		return definitionState{}, err
 	}
-	body = i.pool.calls.Body(body, &i.key)
 	defer func() {
 		cancel() // before Close, which would otherwise read the rest of the body to reuse the connection
 		_ = body.Close()

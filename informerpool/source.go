@@ -51,12 +51,21 @@ type Source interface {
 // errNoBody is what a source does wrong.
 var errNoBody = errors.New("the Source returned neither a body nor an error")
 
-// opened returns an error if a source returned nothing.
-func opened(body io.ReadCloser, err error) (io.ReadCloser, error) {
-	if body == nil && err == nil {
-		return nil, errNoBody
+// open sends a request by a method of the source, which may do what it should
+// not.
+func (i *informer) open(
+	ctx context.Context, by func(context.Context, Request) (io.ReadCloser, error), r Request,
+) (body io.ReadCloser, err error) {
+	err = i.pool.calls.Apart("Source", &i.key, func() (err error) {
+		if body, err = by(ctx, r); body == nil && err == nil {
+			err = errNoBody
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return body, err
+	return i.pool.calls.Body(body, &i.key), nil
 }
 
 // KindSource is implemented by sources that know the kind of a resource.

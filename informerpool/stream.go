@@ -47,11 +47,7 @@ func (s *server) send(
 		silence: silence,
 	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
-	var rc io.ReadCloser
-	err := s.informer.pool.calls.Apart("Source", &s.informer.key, func() (err error) {
-		rc, err = opened(open(ctx, s.request(opts)))
-		return err
-	})
+	rc, err := s.informer.open(ctx, open, s.request(opts))
 	if err != nil {
 		err = b.explain(err)
 		b.timer.Stop()
@@ -59,8 +55,7 @@ func (s *server) send(
 		return nil, err
 	}
 
-	s.answers = true
-	b.ReadCloser = s.informer.pool.calls.Body(rc, &s.informer.key)
+	s.answers, b.ReadCloser = true, rc
 
 	return b, nil
 }
