@@ -151,12 +151,7 @@ func (s *Subscription) endReplayLocked(ln *listener) {
 	if ln.replayed {
 		return
 	}
-	defer func() {
-		if !ln.replayed { // the handler may have removed the lease
-			ln.replayed = true
-			close(ln.synced)
-		}
-	}()
+	defer ln.endReplayLocked() // the handler may have removed the lease
 	if h, ok := s.handler.(ReplayHandler); ok {
 		s.outsideLocked(ln, func() {
 			s.guard("Handler", ln.key(), "Replayed", func() { h.Replayed(*ln.key()) })

@@ -137,17 +137,7 @@ func (l *Lease) Retire() {
 // objects the listener has delivered, whether or not the informer has already
 // forgotten them.
 func (l *Lease) part(ln *listener) {
-	i := l.lock().informer
-	if at := slices.Index(i.mu.listeners, ln); at >= 0 {
-		i.mu.listeners = slices.Delete(i.mu.listeners, at, at+1)
-		ln.evictLocked(i)
-	}
-	i.mu.Unlock()
-
-	l.mu.Lock()
-	l.mu.listeners = slices.DeleteFunc(l.mu.listeners, func(x *listener) bool { return x == ln })
-	l.mu.Unlock()
-
+	l.detach(ln, ln.evictLocked)
 	ln.sub.part(ln)
 }
 
@@ -181,14 +171,19 @@ func (l *Lease) attach(ln *listener) bool {
 	return true
 }
 
-func (l *Lease) detach(ln *listener) {
-	l.mu.Lock()
-	l.mu.listeners = slices.DeleteFunc(l.mu.listeners, func(x *listener) bool { return x == ln })
-	l.mu.Unlock()
-
+// detach disconnects a listener from the informer, and then calls last with the
+// informer's lock, unless it was not connected.
+func (l *Lease) detach(ln *listener, last func(*informer)) {
 	i := l.lock().informer
-	defer i.mu.Unlock()
-	i.mu.listeners = slices.DeleteFunc(i.mu.listeners, func(x *listener) bool { return x == ln })
+	if at := slices.Index(i.mu.listeners, ln); at >= 0 {
+		i.mu.listeners = slices.Delete(i.mu.listeners, at, at+1)
+		last(i)
+	}
+	i.mu.Unlock()
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.listeners = slices.DeleteFunc(l.mu.listeners, func(x *listener) bool { return x == ln })
 }
 
 // gone returns ErrReleased after the release, ErrClosed after the pool was

@@ -52,6 +52,15 @@ func (ln *listener) replayLocked(s *store.Store) {
 	}
 }
 
+// endReplayLocked records that the replay is over, or is not waited for any
+// more. The subscription's lock is held.
+func (ln *listener) endReplayLocked() {
+	if !ln.replayed {
+		ln.replayed = true
+		close(ln.synced)
+	}
+}
+
 // offer queues a change, merged with the pending change of the same object. The
 // informer's lock is held, so changes are queued in order.
 func (ln *listener) offer(c delta.Change) {

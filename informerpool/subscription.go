@@ -158,16 +158,13 @@ func (s *Subscription) Remove(l *Lease) {
 	s.mu.Unlock()
 
 	if ln != nil {
-		l.detach(ln)
+		l.detach(ln, func(*informer) {})
 	}
 }
 
 func (s *Subscription) dropLocked(ln *listener) {
 	ln.removed = true
-	if !ln.replayed {
-		ln.replayed = true
-		close(ln.synced)
-	}
+	ln.endReplayLocked()
 	for it := range s.mu.pending {
 		if it.listener == ln {
 			s.takeLocked(it)
@@ -189,10 +186,7 @@ func (s *Subscription) part(ln *listener) {
 		delete(s.mu.listeners, ln.lease)
 	}
 	ln.parted = true
-	if !ln.replayed {
-		ln.replayed = true
-		close(ln.synced)
-	}
+	ln.endReplayLocked()
 	s.mu.queue = slices.DeleteFunc(s.mu.queue, func(it item) bool {
 		if it.listener != ln || it.barrier != nil {
 			return false
@@ -318,7 +312,7 @@ func (s *Subscription) Stop() {
 	s.mu.Unlock()
 
 	for l, ln := range listeners {
-		l.detach(ln)
+		l.detach(ln, func(*informer) {})
 	}
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
