@@ -49,7 +49,7 @@ func (r *reflector) shown() (f floor) {
 // those that each informer counts, are not comparable.
 func (l *listing) lags(rv string) error {
 	r := l.reflector
-	if !ordering.Behind(rv, l.floor.shown) || r.at.replace || l.broken != nil || r.informer.countsVersions() {
+	if !ordering.Behind(rv, l.floor.shown) || l.apart() || r.informer.countsVersions() {
 		r.failures.lagging = time.Time{}
 		return nil
 	}

@@ -348,17 +348,11 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 // retargetLocked moves the lease even if the new informer is behind. It reports
 // whether a seen object requires an audit of that one. The pool's lock is held.
 func (l *Lease) retargetLocked(from, to *place) (ask bool) {
-	if from.informer == to.informer {
-		from.informer.mu.Lock()
-		defer from.informer.mu.Unlock()
-		return l.replaceLocked(from, to)
-	}
-
 	from.informer.mu.Lock()
 	defer from.informer.mu.Unlock()
-
-	to.informer.mu.Lock()
-	defer to.informer.mu.Unlock()
-
+	if to.informer != from.informer {
+		to.informer.mu.Lock()
+		defer to.informer.mu.Unlock()
+	}
 	return l.replaceLocked(from, to)
 }

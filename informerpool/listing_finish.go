@@ -35,10 +35,8 @@ func (l *listing) finish(rv string) error {
 	if l.cramped != nil { // skipped objects would look as if they had gone back
 		return l.trim(rv)
 	}
-	if !r.at.replace && l.broken == nil {
-		if proof := l.disproved(rv); proof != nil {
-			l.contradict(proof)
-		}
+	if proof := l.disproved(rv); proof != nil {
+		l.contradict(proof)
 	}
 	if l.broken != nil && !l.listed.IsZero() {
 		return l.broken // a list decides which of the two is right; a snapshot cannot
@@ -144,8 +142,7 @@ func (l *listing) abort(err error) {
 	r.listing = nil
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
-	own := confirmed && l.broken == nil && !r.at.replace && ordering.Ordered(l.version) &&
-		!ordering.Behind(l.version, r.at.reach)
+	own := confirmed && !l.apart() && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach)
 	if own && r.informer.hasSynced() && !errors.Is(err, ErrBudget) {
 		r.informer.commitPart()
 		return
@@ -157,19 +154,19 @@ func (l *listing) abort(err error) {
 func (l *listing) number() int {
 	r := l.reflector
 	r.informer.mu.RLock()
-	another, own := r.informer.mu.epoch == r.server.epoch && (r.at.replace || l.broken != nil), r.informer.mu.history
+	another, own := r.informer.mu.epoch == r.server.epoch && l.apart(), r.informer.mu.history
 	r.informer.mu.RUnlock()
 	return r.informer.siblings.number(r.server.epoch, another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another
-// history than another informer of the resource has shown: that informer has a
-// later state of an object, from before the list. An informer that lagged when
-// its server was restored has nothing in its own store that contradicts the
-// list.
+// history than another informer of the resource has shown, unless that is known
+// already: that informer has a later state of an object, from before the list.
+// An informer that lagged when its server was restored has nothing in its own
+// store that contradicts the list.
 func (l *listing) disproved(rv string) error {
 	r := l.reflector
-	if r.informer.countsVersions() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
+	if l.apart() || r.informer.countsVersions() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
 		return nil
 	}
 	for _, i := range r.informer.siblings.overlapping(r.informer) {
@@ -196,18 +193,18 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 	if !i.mu.synced || i.mu.epoch != r.server.epoch || i.mu.history != r.informer.mu.history {
 		return nil
 	}
-	contradicts := func(listed, shown *Object) bool {
-		return listed != nil && shown != nil && ordering.Older(listed, shown) &&
-			ordering.Reaches(rv, shown.GetResourceVersion())
-	}
 	proof := func(listed, shown *Object) error {
+		if listed == nil || shown == nil || !ordering.Older(listed, shown) ||
+			!ordering.Reaches(rv, shown.GetResourceVersion()) {
+			return nil
+		}
 		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
 			r.informer.key, store.NameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
 	}
 	if i.mu.store.Count <= r.informer.mu.store.Count+r.informer.mu.staged.Count {
 		for shown := range i.mu.store.All() {
-			if listed := l.shows(store.ViewOf(shown)); contradicts(listed, shown) {
-				return proof(listed, shown)
+			if found := proof(l.shows(store.ViewOf(shown)), shown); found != nil {
+				return found
 			}
 		}
 		return nil
@@ -215,8 +212,8 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 
 	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)),
 		slices.Collect(r.informer.mu.staged.All())) {
-		if shown := i.mu.store.Of(listed); contradicts(listed, shown) {
-			return proof(listed, shown)
+		if found := proof(listed, i.mu.store.Of(listed)); found != nil {
+			return found
 		}
 	}
 
