@@ -231,24 +231,14 @@ func (p *Pool) appointLocked(i *informer, at time.Time) {
 func (p *Pool) wakeAuditsLocked() {
 	first := p.mu.audits.due.First()
 	if first == nil || p.mu.closed || p.mu.audits.running >= maxAudits {
-		p.stopAuditsLocked()
+		p.mu.audits.timer.Stop()
 		return
 	}
 	at := first.At()
 	if paced := p.mu.audits.last.Add(auditPace); at.Before(paced) {
 		at = paced
 	}
-	if p.mu.audits.timer == nil {
-		p.mu.audits.timer = time.AfterFunc(time.Until(at), p.auditNext)
-		return
-	}
 	p.mu.audits.timer.Reset(time.Until(at))
-}
-
-func (p *Pool) stopAuditsLocked() {
-	if p.mu.audits.timer != nil {
-		p.mu.audits.timer.Stop()
-	}
 }
 
 // auditNext runs the audit that is due. A list never waits for an audit: audits

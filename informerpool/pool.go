@@ -78,6 +78,8 @@ func New(o Options) (*Pool, error) {
 		cancel:  cancel,
 	}
 	p.rights = rounds.New(ctx, o.PermissionInterval, p.running.Go, (*informer).checkRight)
+	p.mu.audits.timer = time.AfterFunc(time.Hour, p.auditNext)
+	p.mu.audits.timer.Stop() // until an audit is due
 	p.mu.informers = map[Key]*informer{}
 	p.mu.stats = map[types.NamespacedName]*clusterStats{}
 	p.mu.subscriptions = map[*Subscription]struct{}{}
@@ -222,7 +224,7 @@ func (p *Pool) of(cluster types.NamespacedName) []*informer {
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.mu.closed = true
-	p.stopAuditsLocked()
+	p.mu.audits.timer.Stop()
 	p.rights.Stop()
 	informers := p.mu.informers
 	p.mu.informers = map[Key]*informer{}

@@ -54,6 +54,8 @@ func New[T any](
 	ctx context.Context, interval time.Duration, spawn func(func()), visit func(T) (again bool),
 ) *Rounds[T] {
 	r := &Rounds[T]{interval: interval, spawn: spawn, visits: workpool.New(maxVisits)}
+	r.timer = time.AfterFunc(time.Hour, r.fire)
+	r.timer.Stop() // until a member joins
 	r.visit = func(member T) (again bool) {
 		end, err := r.visits.Take(ctx)
 		if err != nil {
@@ -91,9 +93,7 @@ func (r *Rounds[T]) Stop() {
 	defer r.mu.Unlock()
 
 	r.closed = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
+	r.timer.Stop()
 }
 
 // planLocked sets when a member is visited next.
@@ -106,16 +106,9 @@ func (r *Rounds[T]) planLocked(m *Member[T], wait time.Duration) {
 }
 
 func (r *Rounds[T]) wakeLocked() {
-	first := r.due.First()
-	if first == nil || r.closed {
-		return
+	if first := r.due.First(); first != nil && !r.closed {
+		r.timer.Reset(time.Until(first.At()))
 	}
-	wait := max(time.Until(first.At()), 0)
-	if r.timer == nil {
-		r.timer = time.AfterFunc(wait, r.fire)
-		return
-	}
-	r.timer.Reset(wait)
 }
 
 // fire begins the visits that are due.
