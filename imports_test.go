@@ -81,7 +81,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/tenure":      {"clustercache/ownership", "internal/timetable"},
 	"clustercache/internal/watchset": {
 		"clustercache/internal/definitions", "informerpool",
-		"internal/listopts", "internal/restmap", "internal/timetable",
+		"internal/listopts", "internal/restmap", "internal/timetable", "internal/traits",
 	},
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
@@ -132,7 +132,7 @@ var allowed = map[string][]string{
 		"informerpool/internal/selector", "informerpool/internal/store",
 		"informerpool/internal/width",
 		"internal/callback", "internal/clustername",
-		"internal/packed", "internal/sanitize", "internal/timetable", "internal/wire",
+		"internal/packed", "internal/sanitize", "internal/timetable", "internal/traits", "internal/wire",
 		"internal/workpool",
 	},
 	"informerpool/internal/backoff": {"internal/sanitize"},

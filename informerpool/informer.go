@@ -14,6 +14,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/internal/traits"
 )
 
 // State is a phase in the lifetime of an informer.
@@ -121,10 +122,9 @@ func newInformer(p *Pool, key Key) *informer {
 		holders: holders{leases: map[*Lease]struct{}{}},
 	}
 	i.siblings = i.cluster.siblingsLocked(key.Resource.GroupResource())
-	name, _ := theName(key)
-	i.name, i.part = name, key.part()
-	if i.selects = selects(key); name == "" {
-		i.label = requiredLabel(key)
+	i.name, _ = newSelector(Key{}, key).Name()
+	if i.part, i.selects = key.part(), selects(key); i.name == "" {
+		i.label.key, i.label.value = traits.Label(key.LabelSelector)
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store = store.New()

@@ -10,11 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/selection"
-
 	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
+	"github.com/fleetcache/fleetcache/internal/traits"
 )
 
 // siblings are the informers of one resource of a cluster. There may be
@@ -183,39 +181,10 @@ func meeting[V any](of map[string]V, key string) iter.Seq[V] {
 	}
 }
 
-// theName returns the one name of the objects that a key selects, and whether
-// it selects by nothing else; or an empty name.
-func theName(k Key) (name string, alone bool) {
-	selector, err := fields.ParseSelector(k.FieldSelector)
-	if err != nil {
-		return "", false
-	}
-	name, exact := selector.RequiresExactMatch("metadata.name")
-	return name, exact && len(selector.Requirements()) == 1 && k.LabelSelector == ""
-}
-
 // part reports whether a key selects by labels, or by other fields than one name:
 // what its informer lacks may exist.
 func (k Key) part() bool {
-	_, alone := theName(k)
-	return !alone && k.LabelSelector+k.FieldSelector != ""
-}
-
-// requiredLabel returns a label that all objects of a key have, if there is one.
-func requiredLabel(k Key) label {
-	if k.LabelSelector == "" {
-		return label{}
-	}
-	terms, _ := selector.ByLabels(k.LabelSelector).Requirements()
-	for _, term := range terms {
-		switch values := term.ValuesUnsorted(); term.Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			if len(values) == 1 {
-				return label{term.Key(), values[0]}
-			}
-		}
-	}
-	return label{}
+	return k.LabelSelector != "" || k.FieldSelector != "" && traits.Name(k.FieldSelector) == ""
 }
 
 // meets reports whether a selector may select an object: none selects nil. The

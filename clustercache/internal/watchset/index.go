@@ -11,13 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/traits"
 )
 
 // index finds wants by what a read, an object or an informer names, so that
@@ -264,56 +263,19 @@ func (w *Want) Decides(name string) bool {
 
 // scopeOf returns the scope of a selection, and the traits by which it is found,
 // the sharpest first.
-func scopeOf(s Selection) (at scope, traits []trait) {
+func scopeOf(s Selection) (at scope, of []trait) {
 	at = scope{namespace: s.Namespace, labels: s.LabelSelector, fields: s.FieldSelector}
-	if at.name = onlyName(s.FieldSelector); at.name != "" {
+	if at.name = traits.Name(s.FieldSelector); at.name != "" {
 		at.fields = ""
-		traits = append(traits, trait{name: at.name})
+		of = append(of, trait{name: at.name})
 	}
-	if t := requiredLabel(s.LabelSelector); t != (trait{}) {
-		traits = append(traits, t)
+	if key, value := traits.Label(s.LabelSelector); key != "" {
+		of = append(of, trait{key: key, value: value})
 	}
-	if len(traits) == 0 {
-		traits = append(traits, trait{namespace: s.Namespace})
+	if len(of) == 0 {
+		of = append(of, trait{namespace: s.Namespace})
 	}
-	return at, traits
-}
-
-// onlyName returns the one name that a field selector selects, if it selects by
-// nothing else.
-func onlyName(fieldSelector string) string {
-	selector, err := fields.ParseSelector(fieldSelector)
-	if err != nil {
-		return ""
-	}
-	terms := selector.Requirements()
-	if len(terms) != 1 || terms[0].Field != FieldName || terms[0].Operator == selection.NotEquals {
-		return ""
-	}
-	return terms[0].Value
-}
-
-// requiredLabel returns a label that all objects of a selector have, if there is
-// one.
-func requiredLabel(selector string) trait {
-	if selector == "" {
-		return trait{}
-	}
-	parsed, err := labels.Parse(selector)
-	if err != nil {
-		return trait{} // such a want has no lease
-	}
-	terms, _ := parsed.Requirements()
-	for _, term := range terms {
-		values := term.ValuesUnsorted()
-		switch term.Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			if len(values) == 1 {
-				return trait{key: term.Key(), value: values[0]}
-			}
-		}
-	}
-	return trait{}
+	return at, of
 }
 
 // Covering appends the readable wants that know whether an object exists, the
