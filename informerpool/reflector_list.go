@@ -265,7 +265,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	opts.Limit = r.server.pageSize(r.options)
 	r.server.count(countLists)
 
-	for range maxPages {
+	rv, err := r.server.pageByPage(&opts, func() (wire.ListHeader, error) {
 		header, err := r.listPage(ctx, opts, l)
 		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
 			// The server forgets the version of the list faster than the pages
@@ -276,24 +276,16 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			r.server.count(countLists)
 			header, err = r.listPage(ctx, opts, l)
 		}
-
-		if err != nil {
-			r.server.shrink(opts.Limit, err)
-			return err
+		if err == nil && header.Continue != "" {
+			err = l.lags(header.ResourceVersion)
 		}
-		if header.Continue == "" {
-			return l.finish(header.ResourceVersion)
-		}
-		if header.Continue == opts.Continue {
-			return fmt.Errorf("list %s: %w", r.informer.key, errRepeatedPage)
-		}
-		if err := l.lags(header.ResourceVersion); err != nil {
-			return err
-		}
-		opts.Continue = header.Continue
+		return header, err
+	})
+	if err != nil {
+		r.server.shrink(opts.Limit, err)
+		return err
 	}
-
-	return fmt.Errorf("list %s: %w", r.informer.key, errManyPages)
+	return l.finish(rv)
 }
 
 func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {

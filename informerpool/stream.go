@@ -239,8 +239,23 @@ func (s *server) metadata(
 ) (rv string, err error) {
 	opts := s.listOptions()
 	opts.Limit = limit
+	return s.pageByPage(&opts, func() (wire.ListHeader, error) {
+		p, err := s.openPage(ctx, opts, silence, true)
+		if err != nil {
+			return wire.ListHeader{}, err
+		}
+		defer p.close()
+		p.unproven = true
+		return p.read(each)
+	})
+}
+
+// pageByPage calls page for each page of a list, and returns the list's version.
+func (s *server) pageByPage(
+	opts *metav1.ListOptions, page func() (wire.ListHeader, error),
+) (rv string, err error) {
 	for range maxPages {
-		header, err := s.metadataPage(ctx, opts, silence, each)
+		header, err := page()
 		switch {
 		case err != nil, header.Continue == "":
 			return header.ResourceVersion, err
@@ -251,18 +266,6 @@ func (s *server) metadata(
 	}
 
 	return "", fmt.Errorf("list %s: %w", s.informer.key, errManyPages)
-}
-
-func (s *server) metadataPage(
-	ctx context.Context, opts metav1.ListOptions, silence time.Duration, each func(at scanner) error,
-) (wire.ListHeader, error) {
-	p, err := s.openPage(ctx, opts, silence, true)
-	if err != nil {
-		return wire.ListHeader{}, err
-	}
-	defer p.close()
-	p.unproven = true
-	return p.read(each)
 }
 
 // wholeList bounds a list in a single response, of which a page is the whole.
