@@ -189,59 +189,51 @@ func (i *informer) polled() {
 
 // accepted records that the server has accepted a watch from a version.
 func (i *informer) accepted(rv string) {
-	i.mu.Lock()
-	i.mu.vague = i.mu.vague || ordering.Versionless(rv)
-	t := &trial{before: i.mu.standing, accepted: time.Now()}
-	lasts := time.Duration(0) // for it to count
-	switch {
-	case i.mu.misled:
-		lasts = settling
-	case i.mu.verdict.stands() != nil:
-		lasts = granting
-	}
-	if lasts > 0 {
-		t.settle = time.AfterFunc(lasts, func() { i.settled(t) })
+	i.step(func() (ask bool) {
+		i.mu.vague = i.mu.vague || ordering.Versionless(rv)
+		t := &trial{before: i.mu.standing, accepted: time.Now()}
+		lasts := time.Duration(0) // for it to count
+		switch {
+		case i.mu.misled:
+			lasts = settling
+		case i.mu.verdict.stands() != nil:
+			lasts = granting
+		}
+		if lasts > 0 {
+			t.settle = time.AfterFunc(lasts, func() { i.settled(t) })
+		} else {
+			ask = i.advanceLocked(rv)
+		}
 		i.mu.trial = t
-		i.mu.Unlock()
-		return
-	}
-
-	ask := i.advanceLocked(rv)
-	i.mu.trial = t
-	i.mu.Unlock()
-
-	i.advanced(ask)
+		return ask
+	})
 }
 
 // settled records that a stream has lasted.
 func (i *informer) settled(t *trial) {
-	i.mu.Lock()
-	if i.mu.trial != t || i.mu.state == StateDying {
-		i.mu.Unlock()
-		return
-	}
-	ask := i.advanceLocked(i.mu.rv)
-	i.mu.Unlock()
-
-	i.advanced(ask)
+	i.step(func() bool { return i.mu.trial == t && i.mu.state != StateDying && i.advanceLocked(i.mu.rv) })
 }
 
 // advance records the resourceVersion that the stream has reached; on reports
 // whether it is a new one. A stream on trial that repeats a version does not
 // count as a stream yet.
 func (i *informer) advance(rv string, on bool) {
-	i.mu.Lock()
-	if i.mu.trial != nil && !on {
-		i.mu.Unlock()
-		return
-	}
-	ask := i.advanceLocked(rv)
-	i.mu.Unlock()
-
-	i.advanced(ask)
+	i.step(func() bool { return (i.mu.trial == nil || on) && i.advanceLocked(rv) })
 }
 
-// advanceLocked must be followed by advanced, without the lock.
+// step calls f with the lock. It requests an audit because of seen objects if f
+// asks for one.
+func (i *informer) step(f func() (ask bool)) {
+	i.mu.Lock()
+	ask := f()
+	i.mu.Unlock()
+
+	if ask {
+		i.pool.auditSeen(i)
+	}
+}
+
+// advanceLocked is part of a step.
 func (i *informer) advanceLocked(rv string) (ask bool) {
 	if !ordering.Behind(rv, i.mu.rv) { // as after a list behind the beginning of the stream
 		i.mu.rv = rv
@@ -254,12 +246,6 @@ func (i *informer) advanceLocked(rv string) (ask bool) {
 	i.changedLocked()
 
 	return ask
-}
-
-func (i *informer) advanced(ask bool) {
-	if ask {
-		i.pool.auditSeen(i)
-	}
 }
 
 // endsAtOnce returns an error if the server ends one accepted stream after
