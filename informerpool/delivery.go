@@ -92,18 +92,10 @@ func (s *Subscription) outsideLocked(ln *listener, f func()) {
 
 	defer func() {
 		s.mu.Lock()
-		s.doneLocked()
+		s.mu.current = nil
+		s.mu.idle.wake()
 	}()
 	f()
-}
-
-// doneLocked records that the handler has returned.
-func (s *Subscription) doneLocked() {
-	s.mu.current = nil
-	if s.mu.idle != nil {
-		close(s.mu.idle)
-		s.mu.idle = nil
-	}
 }
 
 // guard calls a user's function. A panic is counted and logged, and has no
@@ -131,10 +123,7 @@ func (s *Subscription) drain(ctx context.Context, ln *listener) error {
 			s.mu.Unlock()
 			return nil
 		}
-		if s.mu.idle == nil {
-			s.mu.idle = make(chan struct{})
-		}
-		idle := s.mu.idle
+		idle := s.mu.idle.add()
 		s.mu.Unlock()
 
 		select {

@@ -46,7 +46,7 @@ type Subscription struct {
 		worker    uint64    // the delivering goroutine
 		paused    bool
 		closed    bool
-		idle      chan struct{} // made by a goroutine that waits for the handler; closed when it returns
+		idle      waiters // for the handler to return
 	}
 }
 

@@ -25,8 +25,8 @@ func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
 	return cmp.Or(ended, err)
 }
 
-// waiters are the goroutines that wait for the informer to change. informer.mu
-// protects them.
+// waiters are the goroutines that wait for a change. The lock of what they wait
+// for protects them.
 type waiters struct {
 	changed chan struct{} // made by a waiter; closed and set to nil on the next change
 }
