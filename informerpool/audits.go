@@ -188,17 +188,13 @@ func (p *Pool) awayAlone(i *informer, since time.Time) bool {
 	return false
 }
 
-// scheduleAuditLocked gives an informer its regular appointment, or the earlier
-// one that was requested while it was being audited.
+// scheduleAuditLocked gives an informer its regular appointment.
 func (p *Pool) scheduleAuditLocked(i *informer) {
 	if p.options.AuditInterval <= 0 {
 		return
 	}
 	at := time.Now().Add(p.options.nextAudit())
 	i.audits.by, i.audits.failures = at, 0
-	if next := i.audits.then; !next.IsZero() && next.Before(at) {
-		at = next
-	}
 	p.appointLocked(i, at)
 }
 
@@ -217,8 +213,12 @@ func (p *Pool) auditLikeLocked(i, other *informer) {
 	p.bringForwardLocked(i, at)
 }
 
-// appointLocked sets when an informer is audited next.
+// appointLocked sets when an informer is audited next, if that was not requested
+// for an earlier time while it was being audited.
 func (p *Pool) appointLocked(i *informer, at time.Time) {
+	if then := i.audits.then; !then.IsZero() && then.Before(at) {
+		at = then
+	}
 	i.audits.then = time.Time{}
 	i.audits.next.Value = i
 	p.mu.audits.due.Set(&i.audits.next, at)
@@ -338,11 +338,7 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 	case list || err == nil || errors.Is(err, ErrHistory):
 		p.scheduleAuditLocked(i)
 	default:
-		at := time.Now().Add(jitter(min(auditAgain, p.options.margin())))
-		if next := i.audits.then; !next.IsZero() && next.Before(at) {
-			at = next
-		}
-		p.appointLocked(i, at)
+		p.appointLocked(i, time.Now().Add(jitter(min(auditAgain, p.options.margin()))))
 	}
 
 	return list
