@@ -147,7 +147,7 @@ func (i *informer) followed() (_ Request, following bool) {
 	defer i.mu.RUnlock()
 
 	onTrial := i.mu.trial != nil && time.Since(i.mu.trial.accepted) < settling
-	following = i.mu.state == StateSynced && !i.mu.polling && !onTrial && i.mu.detached.IsZero()
+	following = i.mu.follows() && !i.mu.polling && !onTrial
 	opts := metav1.ListOptions{
 		LabelSelector:   i.key.LabelSelector,
 		FieldSelector:   i.key.FieldSelector,

@@ -143,8 +143,7 @@ func (a *audit) finish() {
 // it followed when the audit began, and has not listed since.
 func (a *audit) followsLocked() bool {
 	i := a.informer
-	return i.mu.state == StateSynced && !i.mu.polling && i.mu.doubt == nil && i.mu.detached.IsZero() &&
-		a.lists == i.mu.taken
+	return i.mu.follows() && !i.mu.polling && i.mu.doubt == nil && a.lists == i.mu.taken
 }
 
 // look compares the current cache with a list of the server's current state.

@@ -34,8 +34,7 @@ func (r *reflector) shown() (f floor) {
 	}
 	for _, other := range i.pool.siblings(i) {
 		other.mu.RLock()
-		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch &&
-			other.mu.state == StateSynced && other.mu.detached.IsZero() {
+		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch && other.mu.follows() {
 			f.followed = ordering.Further(f.followed, other.shownAtLocked())
 		}
 		other.mu.RUnlock()

@@ -107,7 +107,9 @@ func (p *Pool) forsake(i *informer, err error, answers bool) {
 // followsAny reports whether an informer of a cluster follows its server.
 func (p *Pool) followsAny(cluster types.NamespacedName) bool {
 	return slices.ContainsFunc(p.of(cluster), func(i *informer) bool {
-		return i.healthy() && i.unfollowed().IsZero()
+		i.mu.RLock()
+		defer i.mu.RUnlock()
+		return i.mu.follows()
 	})
 }
 
@@ -214,7 +216,7 @@ func (r *reflector) continues(from *place) {
 	if i.mu.trial = nil; other.trial.pending() {
 		i.mu.standing = other.trial.before
 	}
-	followed := i.mu.state == StateSynced && i.mu.detached.IsZero() && !i.mu.polling
+	followed := i.mu.follows() && !i.mu.polling
 	signs := &from.informer.signs
 	i.signs.event.Store(signs.event.Load())
 	i.signs.proof.Store(signs.proof.Load())

@@ -83,6 +83,9 @@ func (s *standing) setState(to State) {
 	}
 }
 
+// follows reports whether the informer is synced and follows its server.
+func (s *standing) follows() bool { return s.state == StateSynced && s.detached.IsZero() }
+
 // detach records that no live watch is followed from now on; lastSign is the
 // server's last sign of life. A watch that has carried nothing for as long as
 // the stall time-out may have been dead since then. Responses from now on, such

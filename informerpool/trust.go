@@ -283,7 +283,7 @@ func (i *informer) unfollowed() time.Time {
 func (i *informer) followedSince(t time.Time) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.mu.state == StateSynced && i.mu.detached.IsZero() && i.mu.since.Before(t)
+	return i.mu.follows() && i.mu.since.Before(t)
 }
 
 // era is one history of a resource.
