@@ -56,7 +56,7 @@ func (l *listing) finish(rv string) error {
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
 	r.informer.proofAt(cmp.Or(l.asOf, r.informer.pool.clock.Now()))
 	if !l.listed.IsZero() {
-		r.server.count(countRestores) // before anybody sees the state
+		r.informer.count(countRestores) // before anybody sees the state
 	}
 	ask, lacked := r.informer.commit(l, rv, r.server.epoch)
 	r.learnDefinition() // it may be deleted before a watch is accepted

@@ -156,7 +156,7 @@ func isRefusal(err error) bool {
 // A frame that deletes the object needs no more than its identity, and is
 // applied.
 func (r *reflector) refuse(frame string, id wire.Identity, why error) {
-	r.server.count(countRejected)
+	r.informer.count(countRejected)
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
 		if r.listing != nil {

@@ -376,7 +376,7 @@ func (r *reflector) checkHistory(err error) error {
 func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.pool.distrustSiblings(r.informer, over, cause)
 	r.informer.pool.dropSnapshotsOf(r.informer, cause)
-	r.server.count(countRollbacks)
+	r.informer.count(countRollbacks)
 	log := r.loud("another history: " + cause.Error())
 	if !r.first("another history: " + cause.Error()) {
 		log = r.options.Logger.V(1)

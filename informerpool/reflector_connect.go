@@ -66,7 +66,7 @@ func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error
 		if unsure != nil {
 			return unsure
 		}
-		r.server.count(countResumes)
+		r.informer.count(countResumes)
 		s, err = r.watch(ctx)
 		return err
 	})
@@ -135,7 +135,7 @@ func (r *reflector) openWatch(ctx context.Context) (*stream, error) {
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = r.server.watchSeconds()
 	r.session.lasts = time.Duration(*opts.TimeoutSeconds) * time.Second
-	r.server.count(countWatches)
+	r.informer.count(countWatches)
 	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
 	if apierrors.IsMethodNotSupported(err) {
 		r.server.unwatchable = time.Now().Add(fallbackAge)

@@ -179,7 +179,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(r.server.listOptions())
 	opts.TimeoutSeconds = r.server.watchSeconds()
-	r.server.count(countWatches)
+	r.informer.count(countWatches)
 	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	l.floor = r.shown()
 	opts := r.server.listOptions()
 	opts.Limit = r.server.pageSize(r.options)
-	r.server.count(countLists)
+	r.informer.count(countLists)
 
 	rv, err := r.server.pageByPage(&opts, func() (wire.ListHeader, error) {
 		header, err := r.listPage(ctx, opts, l)
@@ -273,7 +273,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			// over with that.
 			l.restart()
 			opts.Limit, opts.Continue = 0, ""
-			r.server.count(countLists)
+			r.informer.count(countLists)
 			header, err = r.listPage(ctx, opts, l)
 		}
 		if err == nil && header.Continue != "" {

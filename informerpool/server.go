@@ -92,9 +92,6 @@ func cannotStream(err error) bool {
 // before a paged one is tried.
 const maxUnstreamed = 3
 
-// count counts something that a request has shown.
-func (s *server) count(what counted) { s.informer.count(what) }
-
 // paged reports whether lists are requested in pages.
 func (s *server) paged() bool {
 	return s.informer.pool.options.PagedLists || !s.watchable() || s.bare ||
@@ -145,7 +142,7 @@ func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
 func (s *server) quiet() {
 	if !s.silent {
 		s.silent = true
-		s.count(countStalls)
+		s.informer.count(countStalls)
 	}
 }
 
