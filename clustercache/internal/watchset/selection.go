@@ -41,18 +41,26 @@ var errSelectsNothing = errors.New("selects nothing")
 // Select returns the selection of list options. The error is an
 // [*informerpool.KeyError]; the selection names the kind in any case.
 func Select(gvk schema.GroupVersionKind, o *client.ListOptions) (Selection, error) {
-	s := Selection{GVK: gvk, Namespace: o.Namespace}
-	if l := o.LabelSelector; l != nil {
-		s.LabelSelector = l.String()
-	}
-	if f := o.FieldSelector; f != nil {
-		s.FieldSelector = f.String()
-	}
+	s := written(gvk, o)
+	s.Namespace = o.Namespace
 	if field := listopts.Nothing(o); field != "" {
 		return s, &informerpool.KeyError{Key: s.key(), Field: field, Err: errSelectsNothing}
 	}
 
 	return s.canonical()
+}
+
+// written returns the selection of list options by its selectors, as they are
+// written.
+func written(gvk schema.GroupVersionKind, o *client.ListOptions) Selection {
+	s := Selection{GVK: gvk}
+	if o.LabelSelector != nil {
+		s.LabelSelector = o.LabelSelector.String()
+	}
+	if o.FieldSelector != nil {
+		s.FieldSelector = o.FieldSelector.String()
+	}
+	return s
 }
 
 // key returns a key of the pool with the selection, of a resource that stands
@@ -79,18 +87,9 @@ func (s Selection) canonical() (Selection, error) {
 // asked returns the selection of a list by its selectors, in canonical form,
 // like those of wants.
 func asked(gvk schema.GroupVersionKind, o *client.ListOptions) Selection {
-	s := Selection{GVK: gvk}
-	if o.LabelSelector != nil {
-		s.LabelSelector = o.LabelSelector.String()
-	}
-	if o.FieldSelector != nil {
-		s.FieldSelector = o.FieldSelector.String()
-	}
-	if s.LabelSelector == "" && s.FieldSelector == "" {
-		return s
-	}
-	if canonical, err := s.canonical(); err == nil {
-		return canonical
+	s := written(gvk, o)
+	if s.LabelSelector+s.FieldSelector != "" {
+		s, _ = s.canonical() // as it is written if it is not valid
 	}
 	return s
 }
