@@ -86,7 +86,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	}
 	if frame == wire.Deleted {
 		l.accept(o)
-		l.drop(o)
+		l.drop(store.ViewOf(o), func(earlier *Object) bool { return !ordering.Older(o, earlier) })
 		return nil
 	}
 	return l.admit(o)
@@ -198,26 +198,15 @@ func (l *listing) pass(o *Object, err error) error {
 	return nil
 }
 
-// drop removes an object that was deleted while the list was streamed.
-func (l *listing) drop(final *Object) {
-	r := l.reflector
-	if o := r.informer.mu.staged.Of(final); o != nil && !ordering.Older(final, o) {
-		r.informer.unstage(o)
+// drop removes an object that was deleted while the list was streamed. ends
+// reports whether the delete ends a state of it.
+func (l *listing) drop(name types.NamespacedName, ends func(*Object) bool) {
+	i := l.reflector.informer
+	l.refused.Forget(name)
+	if o := i.mu.staged.Get(name.Namespace, name.Name); o != nil && ends(o) {
+		i.unstage(o)
 	}
-	old := r.informer.mu.store.Of(final)
-	if old != nil && !ordering.Older(final, old) {
-		delete(l.seen, old)
-	}
-}
-
-// dropNamed is drop for an object of which only the identity is known.
-func (l *listing) dropNamed(id wire.Identity) {
-	r := l.reflector
-	l.refused.Forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
-	if o := r.informer.mu.staged.Get(id.Namespace, id.Name); o != nil && ordering.Ends(id, o) {
-		r.informer.unstage(o)
-	}
-	if old := r.informer.mu.store.Get(id.Namespace, id.Name); old != nil && ordering.Ends(id, old) {
+	if old := i.mu.store.Get(name.Namespace, name.Name); old != nil && ends(old) {
 		delete(l.seen, old)
 	}
 }

@@ -160,7 +160,7 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
 		if r.listing != nil {
-			r.listing.dropNamed(id)
+			r.listing.drop(name, func(o *Object) bool { return ordering.Ends(id, o) })
 		} else {
 			r.informer.removeNamed(id)
 		}
