@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -108,12 +109,13 @@ func (k Key) Canonical() (Key, error) {
 // narrowest first, without k itself.
 func (k Key) wider() []Key {
 	var out []Key
-	for _, fields := range distinct(k.FieldSelector) {
+	either := func(s string) []string { return slices.Compact([]string{s, ""}) }
+	for _, fields := range either(k.FieldSelector) {
 		if fields != k.FieldSelector && !selector.Local(k.FieldSelector) {
 			continue // only the server can evaluate it: the objects of a wider store could not be filtered
 		}
-		for _, labels := range distinct(k.LabelSelector) {
-			for _, namespace := range distinct(k.Namespace) {
+		for _, labels := range either(k.LabelSelector) {
+			for _, namespace := range either(k.Namespace) {
 				w := k
 				w.Namespace, w.LabelSelector, w.FieldSelector = namespace, labels, fields
 				if w != k {
@@ -124,14 +126,6 @@ func (k Key) wider() []Key {
 	}
 
 	return out
-}
-
-// distinct returns s and the empty string, without repetition.
-func distinct(s string) []string {
-	if s == "" {
-		return []string{""}
-	}
-	return []string{s, ""}
 }
 
 // newSelector returns the selector that serves the key narrow from an informer
