@@ -216,12 +216,6 @@ func (x *index) anyKind(is func(*kind) bool) bool {
 	return false
 }
 
-func (k *kind) empty() bool {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return len(k.exact)+len(k.waiting) == 0
-}
-
 // readable returns the wants with a lease, in no order.
 func (k *kind) readable() []*Want {
 	k.mu.RLock()

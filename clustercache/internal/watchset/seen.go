@@ -50,7 +50,7 @@ func (s *Set) BeginShowing() func(gvk schema.GroupVersionKind, obj any, written 
 		if isList {
 			gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 		}
-		if s.config.Epoch() != before || s.index.of(gvk).empty() {
+		if s.config.Epoch() != before || s.index.of(gvk) == nothing {
 			return
 		}
 		if isList {
@@ -129,7 +129,7 @@ func (s *Set) interested(
 
 // SeenAll is Seen for the objects of a list.
 func (s *Set) SeenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
-	if s.index.of(gvk).empty() {
+	if s.index.of(gvk) == nothing {
 		return
 	}
 	_ = meta.EachListItem(list, func(o runtime.Object) error {
@@ -142,7 +142,7 @@ func (s *Set) SeenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
 
 // SeenPacked is Seen for packed objects.
 func (s *Set) SeenPacked(gvk schema.GroupVersionKind, objects []*informerpool.Object) {
-	if s.index.of(gvk).empty() {
+	if s.index.of(gvk) == nothing {
 		return
 	}
 	for _, o := range objects {
