@@ -6,6 +6,7 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
@@ -86,3 +88,83 @@ func (s *subscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersion
 func (s *subscription) TriggerAll() { s.delivery.triggerAll() }
 
 func (s *subscription) Failures() int64 { return s.delivery.failures() }
+
+// worker calls the handler of a delivery, on a goroutine that Start of the
+// ClusterCache waits for.
+type worker struct {
+	cc     *ClusterCache
+	ctx    context.Context //nolint:containedctx // ended by stop
+	cancel context.CancelFunc
+	failed atomic.Int64  // calls of the handler that panicked
+	caller atomic.Uint64 // the goroutine of the last call
+	done   chan struct{} // closed once the handler is called no more
+
+	mu      sync.Mutex // protects started; nothing else is locked under it
+	started bool
+}
+
+func newWorker(ctx context.Context, cc *ClusterCache) *worker {
+	w := &worker{cc: cc, done: make(chan struct{})}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	return w
+}
+
+// begin reports whether the caller has to call work: not after stop or another
+// begin.
+func (w *worker) begin() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if w.started || w.ctx.Err() != nil {
+		return false
+	}
+	w.started = true
+	return true
+}
+
+// work runs a loop of calls, and calls end once the handler is called no more.
+func (w *worker) work(loop, end func()) {
+	ended := func() {
+		end()
+		close(w.done)
+	}
+	started := w.cc.spawn(func() {
+		defer ended()
+		loop()
+	})
+	if !started {
+		ended()
+	}
+}
+
+// call calls the handler, and counts its panic.
+func (w *worker) call(name string, handle func(), keys ...any) {
+	err := w.cc.calls.Call(name, func() error {
+		w.caller.Store(callback.Goroutine())
+		handle()
+		return nil
+	}, keys...)
+	if err != nil {
+		w.failed.Add(1)
+	}
+}
+
+func (w *worker) stop() { w.cancel() }
+
+func (w *worker) wait(ctx context.Context) error {
+	w.mu.Lock()
+	started := w.started
+	w.mu.Unlock()
+
+	if !started || w.caller.Load() == callback.Goroutine() {
+		return nil // start does nothing after stop
+	}
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *worker) failures() int64 { return w.failed.Load() }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,23 +15,17 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// clusterSubscription delivers the events of clusters, on a goroutine that
-// Start of the ClusterCache waits for.
+// clusterSubscription delivers the events of clusters.
 type clusterSubscription struct {
-	cc        *ClusterCache
+	*worker
+
 	handler   func(events.Cluster)
 	silentFor []time.Duration // sorted
-	ctx       context.Context //nolint:containedctx // ended by stop
-	cancel    context.CancelFunc
-	failed    atomic.Int64  // calls of the handler that panicked
-	worker    atomic.Uint64 // the goroutine of the last call
-	done      chan struct{} // closed once the handler is called no more
 
-	mu struct { // taken before the locks of the broadcaster
+	mu struct { // taken before the locks of the worker and the broadcaster
 		sync.Mutex
 
 		queue  *clusterSubscriber // nil before start
@@ -43,14 +36,11 @@ type clusterSubscription struct {
 func newClusterSubscription(
 	cc *ClusterCache, handler func(events.Cluster), silentFor []time.Duration,
 ) *clusterSubscription {
-	s := &clusterSubscription{
-		cc:        cc,
+	return &clusterSubscription{
+		worker:    newWorker(context.Background(), cc),
 		handler:   handler,
 		silentFor: slices.Compact(slices.Sorted(slices.Values(silentFor))),
-		done:      make(chan struct{}),
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s
 }
 
 func (s *clusterSubscription) start() {
@@ -58,7 +48,7 @@ func (s *clusterSubscription) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if s.ctx.Err() != nil || s.mu.queue != nil {
+	if !s.begin() {
 		return
 	}
 	s.mu.queue = s.cc.events.subscribe()
@@ -66,15 +56,10 @@ func (s *clusterSubscription) start() {
 		s.cc.events.pause(s.mu.queue, true)
 	}
 	queue := s.mu.queue
-	if !s.cc.spawn(func() { s.run(queue) }) {
-		s.cc.events.unsubscribe(queue)
-		close(s.done)
-	}
+	s.work(func() { s.run(queue) }, func() { s.cc.events.unsubscribe(queue) })
 }
 
 func (s *clusterSubscription) run(queue *clusterSubscriber) {
-	defer close(s.done)
-	defer s.cc.events.unsubscribe(queue)
 	silences := &silences{
 		cc:    s.cc,
 		after: s.silentFor,
@@ -89,36 +74,8 @@ func (s *clusterSubscription) run(queue *clusterSubscriber) {
 			return
 		}
 		silences.consider(e.Cluster)
-		s.handle(e)
-	}
-}
-
-func (s *clusterSubscription) handle(e events.Cluster) {
-	err := s.cc.calls.Call("handler of cluster events", func() error {
-		s.worker.Store(callback.Goroutine())
-		s.handler(e)
-		return nil
-	}, "cluster", clusterName(e.Cluster), "event", string(e.Type))
-	if err != nil {
-		s.failed.Add(1)
-	}
-}
-
-func (s *clusterSubscription) stop() { s.cancel() }
-
-func (s *clusterSubscription) wait(ctx context.Context) error {
-	s.mu.Lock()
-	started := s.mu.queue != nil
-	s.mu.Unlock()
-
-	if !started || s.worker.Load() == callback.Goroutine() {
-		return nil // start does nothing after stop
-	}
-	select {
-	case <-s.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		s.call("handler of cluster events", func() { s.handler(e) },
+			"cluster", clusterName(e.Cluster), "event", string(e.Type))
 	}
 }
 
@@ -144,8 +101,6 @@ func (s *clusterSubscription) triggerAll() {
 		s.trigger(c.key, schema.GroupVersionKind{}, client.ObjectKey{})
 	}
 }
-
-func (s *clusterSubscription) failures() int64 { return s.failed.Load() }
 
 // silences deliver an event to a subscriber when a cluster has answered nothing
 // for one of the times that the subscription asked for. Every silence begins
