@@ -353,7 +353,9 @@ func (c *cluster) fill(list client.ObjectList, found selected, share bool) error
 			err = errors.Join(err, c.decode(o, &l.Items[i], share))
 		}
 	default:
-		err = c.fillTyped(list, objects, share)
+		err = fillTyped(list, len(objects), func(i int, dst runtime.Object) error {
+			return c.decode(objects[i], dst, share)
+		})
 	}
 
 	if err != nil {
@@ -366,17 +368,17 @@ func (c *cluster) fill(list client.ObjectList, found selected, share bool) error
 	return nil
 }
 
-// fillTyped decodes into the elements of the Items slice, which are structs or
-// pointers to structs.
-func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Object, share bool) error {
+// fillTyped makes a list of n items, which are structs or pointers to structs,
+// and calls decode with a pointer to each.
+func fillTyped(list client.ObjectList, n int, decode func(i int, dst runtime.Object) error) error {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
 		return err
 	}
 	slice := reflect.ValueOf(items).Elem()
 	element := slice.Type().Elem()
-	out := reflect.MakeSlice(slice.Type(), len(objects), len(objects))
-	for i, o := range objects {
+	out := reflect.MakeSlice(slice.Type(), n, n)
+	for i := range n {
 		at := out.Index(i)
 		if element.Kind() == reflect.Pointer {
 			at.Set(reflect.New(element.Elem()))
@@ -387,7 +389,7 @@ func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Obje
 		if !ok {
 			return fmt.Errorf("%T has items that are no objects", list)
 		}
-		if err := c.decode(o, dst, share); err != nil {
+		if err := decode(i, dst); err != nil {
 			return err
 		}
 	}

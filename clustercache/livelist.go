@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -269,38 +268,14 @@ func (s *liveSelection) convert(u *unstructured.Unstructured, into any) error {
 
 // fill puts the selected objects into a list of any representation.
 func (s *liveSelection) fill(list client.ObjectList) error {
+	convert := func(i int, dst runtime.Object) error { return s.convert(&s.found[i], dst) }
 	if l, ok := list.(*unstructured.UnstructuredList); ok {
 		l.Items = s.found
-	} else if err := s.fillTyped(list); err != nil {
+	} else if err := fillTyped(list, len(s.found), convert); err != nil {
 		return err
 	}
 	list.SetResourceVersion(s.version)
 	list.SetContinue(continuation(s.cut))
 	list.SetRemainingItemCount(nil)
-	return nil
-}
-
-func (s *liveSelection) fillTyped(list client.ObjectList) error {
-	items, err := meta.GetItemsPtr(list)
-	if err != nil {
-		return err
-	}
-	slice := reflect.ValueOf(items).Elem()
-	element := slice.Type().Elem()
-	out := reflect.MakeSlice(slice.Type(), len(s.found), len(s.found))
-	for i := range s.found {
-		at := out.Index(i)
-		if element.Kind() == reflect.Pointer {
-			at.Set(reflect.New(element.Elem()))
-		} else {
-			at = at.Addr()
-		}
-		if err := s.convert(&s.found[i], at.Interface()); err != nil {
-			return err
-		}
-	}
-
-	slice.Set(out)
-
 	return nil
 }
