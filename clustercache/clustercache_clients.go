@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +18,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
-	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -90,18 +88,18 @@ type cachedClient struct {
 func (c *cachedClient) Get(
 	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
 ) error {
+	r := c.c.reader
 	if c.c.writes.Any() && !(&client.GetOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency {
-		if p := c.written(obj, key); p != nil {
-			opts = append(slices.Clip(opts), toShow{p})
-		}
+		r = c.showing(obj, key)
 	}
-	return c.c.reader.Get(ctx, key, obj, opts...)
+	return r.Get(ctx, key, obj, opts...)
 }
 
 // List implements client.Reader.
 func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	r := c.c.reader
 	if !c.c.writes.Any() {
-		return c.c.reader.List(ctx, list, opts...)
+		return r.List(ctx, list, opts...)
 	}
 	lo := (&client.ListOptions{}).ApplyOptions(opts)
 	if !lo.DisableReadYourWritesConsistency {
@@ -109,22 +107,22 @@ func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ..
 		if lo.FieldSelector != nil {
 			key.Name, _ = lo.FieldSelector.RequiresExactMatch(watchset.FieldName)
 		}
-		if p := c.written(list, key); p != nil {
-			opts = append(slices.Clip(opts), toShow{p})
-		}
+		r = c.showing(list, key)
 	}
-
-	return c.c.reader.List(ctx, list, opts...)
+	return r.List(ctx, list, opts...)
 }
 
-// written returns the writes that a read has to show, or nil.
-func (c *cachedClient) written(obj runtime.Object, key client.ObjectKey) *writes.Pending {
+// showing returns the reader for a read, which has to show earlier writes.
+func (c *cachedClient) showing(obj runtime.Object, key client.ObjectKey) *reader {
 	gvk, err := apiutil.GVKForObject(obj, c.c.cc.options.Scheme)
-	if err != nil {
-		return nil // the read fails
-	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
-	return c.c.writes.Of(gvk, key)
+	pending := c.c.writes.Of(gvk, key)
+	if err != nil || pending == nil { // with an error the read fails
+		return c.c.reader
+	}
+	r := *c.c.reader
+	r.written = pending
+	return &r
 }
 
 // endpoint returns where the informers of a cluster send their requests. It

@@ -126,7 +126,7 @@ func (r *reader) Decode(o *informerpool.Object, dst client.Object) error {
 
 // listOptions separates the options of reads from those of lists.
 func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.ListOptions, error) {
-	o, lo := readOptions{mode: r.mode, share: r.cc.options.UnsafeDisableDeepCopy}, client.ListOptions{}
+	o, lo := r.options(), client.ListOptions{}
 	for _, opt := range opts {
 		if own, ok := opt.(readOption); ok {
 			own.applyToRead(&o)

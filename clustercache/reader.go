@@ -24,6 +24,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -39,6 +40,8 @@ type reader struct {
 	cc   *ClusterCache
 	key  client.ObjectKey
 	mode ReadMode
+
+	written *writes.Pending // what reads have to show; nil: nothing
 }
 
 var _ client.Reader = (*reader)(nil)
@@ -89,9 +92,14 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return r.fail(gvk, "get", err)
 }
 
+// options returns the options of a read that has none of its own.
+func (r *reader) options() readOptions {
+	return readOptions{mode: r.mode, share: r.cc.options.UnsafeDisableDeepCopy, written: r.written}
+}
+
 // getOptions returns the options of a Get.
 func (r *reader) getOptions(opts []client.GetOption) readOptions {
-	o := readOptions{mode: r.mode, share: r.cc.options.UnsafeDisableDeepCopy}
+	o := r.options()
 	for _, opt := range opts {
 		if own, ok := opt.(readOption); ok {
 			own.applyToRead(&o)

@@ -175,22 +175,6 @@ func (c *cluster) lacksManagedFields(want *watchset.Want) error {
 	return nil
 }
 
-// toShow is a read option for what was written before.
-type toShow struct{ *writes.Pending }
-
-var (
-	_ client.GetOption  = toShow{}
-	_ client.ListOption = toShow{}
-)
-
-// ApplyToGet implements client.GetOption.
-func (toShow) ApplyToGet(*client.GetOptions) {}
-
-// ApplyToList implements client.ListOption.
-func (toShow) ApplyToList(*client.ListOptions) {}
-
-func (w toShow) applyToRead(o *readOptions) { o.written = w.Pending }
-
 // plain reports whether a read demands nothing of what answers it.
 func (o *readOptions) plain() bool {
 	return o.written == nil && o.maxAge == 0 && o.atLeast == "" && o.origin == nil

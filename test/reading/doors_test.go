@@ -288,7 +288,6 @@ var elsewhere = map[string]string{
 	"clustercache.NotOlderThan.ApplyToList": optionOfReads,
 	"clustercache.Origin.ApplyToList":       optionOfReads,
 	"clustercache.forApply.ApplyToList":     optionOfReads,
-	"clustercache.toShow.ApplyToList":       optionOfReads,
 	"fleet.Options.ApplyToList":             optionOfReads,
 	"fleet.Total.ApplyToList":               optionOfReads,
 
