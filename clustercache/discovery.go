@@ -31,24 +31,24 @@ func (d *discovery) set(keys []client.ObjectKey) {
 	d.last.Store(&last)
 }
 
+// clusters returns the last list, which must not be changed; nil means none yet.
+func (d *discovery) clusters() map[client.ObjectKey]struct{} {
+	if last := d.last.Load(); last != nil {
+		return *last
+	}
+	return nil
+}
+
 // lists reports whether the last list has a cluster.
 func (d *discovery) lists(key client.ObjectKey) bool {
-	last := d.last.Load()
-	if last == nil {
-		return false
-	}
-	_, ok := (*last)[key]
+	_, ok := d.clusters()[key]
 	return ok
 }
 
 // current returns the clusters of the last list but for those that were
 // forgotten since.
 func (d *discovery) current() (keys []client.ObjectKey) {
-	last := d.last.Load()
-	if last == nil {
-		return nil
-	}
-	for key := range *last {
+	for key := range d.clusters() {
 		if !d.forgotten.since(key, time.Time{}) {
 			keys = append(keys, key)
 		}
@@ -58,11 +58,7 @@ func (d *discovery) current() (keys []client.ObjectKey) {
 
 // missing returns the clusters of the last list that are not known.
 func (d *discovery) missing(find func(client.ObjectKey) *cluster) (keys []client.ObjectKey) {
-	last := d.last.Load()
-	if last == nil {
-		return nil
-	}
-	for key := range *last {
+	for key := range d.clusters() {
 		if find(key) == nil {
 			keys = append(keys, key)
 		}
@@ -71,10 +67,7 @@ func (d *discovery) missing(find func(client.ObjectKey) *cluster) (keys []client
 }
 
 // any reports whether the last list has any cluster.
-func (d *discovery) any() bool {
-	last := d.last.Load()
-	return last != nil && len(*last) > 0
-}
+func (d *discovery) any() bool { return len(d.clusters()) > 0 }
 
 // forgottenFor is how long a forgotten cluster is remembered as such. The
 // objects that describe a cluster are deleted one after the other, and each

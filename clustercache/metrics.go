@@ -302,8 +302,8 @@ func (m *metrics) shared(out sink, known []status.Cluster) {
 		"standby":  0,
 		"other":    0,
 	}
-	if last := m.cc.discovery.last.Load(); last != nil {
-		for key := range *last {
+	if last := m.cc.discovery.clusters(); last != nil {
+		for key := range last {
 			clusters[ownershipOf(tenure.State(key))]++
 		}
 	} else {
