@@ -51,7 +51,7 @@ func (c *Connection) act(a phase.Action) {
 		c.transport.Open()
 		c.hooks.Connected()
 	case phase.Evict:
-		c.server.uid, c.server.version = "", ""
+		c.server.UID, c.server.Version = "", ""
 		c.mapper.Reset() // another cluster may take its place
 		c.hooks.Evicted()
 	case phase.Silence:
@@ -70,9 +70,9 @@ func (c *Connection) startAttempt(submit func(func()), work func(*attempt) messa
 		start: start{
 			connected: c.state.Connected,
 			prove:     c.state.Prove || c.state.Replaces,
-			revision:  c.server.access.Revision(),
-			path:      c.server.path,
-			uid:       c.server.uid,
+			revision:  c.server.Access.Revision(),
+			path:      c.path,
+			uid:       c.server.UID,
 			sick:      c.signs.unhealthy.Load(),
 			lastChance: c.state.Connected && c.state.Failures > 0 &&
 				c.state.Failures+1 >= c.cfg.Phases.FailureThreshold,

@@ -66,22 +66,12 @@ type Connection struct {
 type handled struct {
 	state   phase.State
 	attempt *attempt // the running attempt, or the last one
-	server  server
+	server  Server
+	path    string            // the probe path that the server answered
 	labels  map[string]string // nil while they are unknown
 	history int
 	renewed time.Time
 	lost    time.Time // time of the last disconnect
-}
-
-// server is what the last successful attempt to connect found.
-type server struct {
-	access  resolver.Access
-	path    string // the probe path that it answered
-	uid     string
-	version string    // of the API server
-	since   time.Time // when the use of access began
-	// endpoint is the address of access, or of the last attempt without one.
-	endpoint string
 }
 
 // signs are what answers reveal about a server besides its identity.
@@ -163,19 +153,19 @@ func (c *Connection) adopt(m *message) {
 		}
 	}
 
-	if resolver.Diff(c.server.access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0 {
+	if resolver.Diff(c.server.Access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0 {
 		c.transport.CutStreams(f.access.Revision()) // they resume at the new address
 	}
-	if c.server.access.Revision() != f.access.Revision() {
-		c.server.since = time.Now()
+	if c.server.Access.Revision() != f.access.Revision() {
+		c.server.AccessSince = time.Now()
 	}
-	c.server.access, c.server.path = f.access, f.path
-	m.NewEpoch = c.server.uid != "" && c.server.uid != f.uid
+	c.server.Access, c.path = f.access, f.path
+	m.NewEpoch = c.server.UID != "" && c.server.UID != f.uid
 	if m.NewEpoch {
 		c.mapper.Reset() // it describes what the other cluster serves
 	}
 	c.adoptVersion(f.version, m.NewEpoch)
-	c.server.uid = f.uid
+	c.server.UID = f.uid
 	f.adopted.Store(true)
 	c.prover.adopt(f, m.NewEpoch)
 }
@@ -183,8 +173,8 @@ func (c *Connection) adopt(m *message) {
 // adoptVersion records the API server's version. Another version may serve
 // other kinds, and may grant what the former one refused.
 func (c *Connection) adoptVersion(version string, newEpoch bool) {
-	changed := c.server.version != "" && version != "" && version != c.server.version && !newEpoch
-	c.server.version = version
+	changed := c.server.Version != "" && version != "" && version != c.server.Version && !newEpoch
+	c.server.Version = version
 	if !changed {
 		return
 	}

@@ -70,7 +70,7 @@ func (c *Connection) admit(m *message) bool {
 		}
 		c.attempt.cancel()
 		if at := c.attempt.endpoint; at != "" && (m.Kind == phase.Succeeded || !c.state.Connected) {
-			c.server.endpoint = at
+			c.server.Endpoint = at
 		}
 		if m.Kind == phase.Succeeded {
 			c.adopt(m)

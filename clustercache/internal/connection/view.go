@@ -59,7 +59,7 @@ func (c *Checks) count(before, now *phase.State) {
 	}
 }
 
-// Server is what is known of the API server.
+// Server is what the last successful attempt to connect found.
 type Server struct {
 	UID     string
 	Version string
@@ -93,13 +93,7 @@ func (c *Connection) publish(before phase.State) {
 	v.LostSince, v.NextAttempt = s.LostSince, s.NextAttempt()
 	v.Checked.count(&before, &s)
 	v.Labels = c.labels
-	v.Server = Server{
-		UID:         c.server.uid,
-		Version:     c.server.version,
-		Access:      c.server.access,
-		AccessSince: c.server.since,
-		Endpoint:    c.server.endpoint,
-	}
+	v.Server = c.server
 	if s.Phase != before.Phase {
 		from := max(len(old.Timeline)-timelineLimit+1, 0)
 		v.Timeline = slices.Concat(old.Timeline[from:], []Transition{{
@@ -108,8 +102,8 @@ func (c *Connection) publish(before phase.State) {
 			Reason: s.Reason,
 		}})
 	}
-	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.uid, c.history))
-	if c.server.uid != "" && epoch != v.Epoch {
+	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.UID, c.history))
+	if c.server.UID != "" && epoch != v.Epoch {
 		if v.Epoch != "" {
 			v.Resets++
 		}
