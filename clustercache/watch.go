@@ -59,40 +59,37 @@ func (w *Watch) GVK() schema.GroupVersionKind { return w.want.GVK }
 // Release gives up the reference. It is idempotent and does not wait. The last
 // release stops the informer after Options.Informers.Linger. The cluster stays
 // known.
-func (w *Watch) Release() { w.once.Do(w.release) }
+func (w *Watch) Release() { w.end(w.c.wants.Release) }
 
 // ReleaseCluster is Release, and then disconnects and forgets the cluster
 // unless it is engaged, has another watch, or is listed by the resolver while
 // Options.Discover is set.
 func (w *Watch) ReleaseCluster() {
-	w.once.Do(func() {
-		w.release()
+	w.end(func(want *watchset.Want) {
+		w.c.wants.Release(want)
 		w.c.leave()
 	})
-}
-
-func (w *Watch) release() {
-	close(w.released)
-	w.stopRegistrations()
-	w.c.wants.Release(w.want)
 }
 
 // drop is Release for a watch that was kept long enough: the informer does not
 // linger.
 func (w *Watch) drop() {
-	w.once.Do(func() {
-		close(w.released)
-		w.c.wants.Drop(w.want)
+	w.end(func(want *watchset.Want) {
+		w.c.wants.Drop(want)
 		w.c.leave()
 	})
 }
 
 // retire is Release for a cluster that is gone: handlers receive the deletes
 // afterwards.
-func (w *Watch) retire() {
+func (w *Watch) retire() { w.end(w.c.wants.Retire) }
+
+// end gives up the reference in one of the ways that there are, once.
+func (w *Watch) end(give func(*watchset.Want)) {
 	w.once.Do(func() {
 		close(w.released)
-		w.c.wants.Retire(w.want)
+		w.stopRegistrations()
+		give(w.want)
 	})
 }
 
