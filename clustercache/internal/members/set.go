@@ -48,14 +48,6 @@ func New[C comparable, V any](config Config[C, V]) *Set[C, V] {
 	return s
 }
 
-// Get returns what is kept of c, if it is a member.
-func (s *Set[C, V]) Get(c C) (v V, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok = s.mu.all[c]
-	return v, ok
-}
-
 // All returns all members, as a copy.
 func (s *Set[C, V]) All() map[C]V {
 	s.mu.Lock()
