@@ -26,7 +26,7 @@ var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/events",
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/keeper",
-		"clustercache/internal/levels", "clustercache/internal/liveclient", "clustercache/internal/markup",
+		"clustercache/internal/liveclient", "clustercache/internal/markup",
 		"clustercache/internal/members", "clustercache/internal/phase",
 		"clustercache/internal/tenure", "clustercache/internal/watchset",
 		"clustercache/internal/writes",

@@ -286,8 +286,8 @@ func (c *cluster) emit(t events.ClusterType) {
 
 // watchesChanged notifies those who observe the cluster's watches.
 func (c *cluster) watchesChanged() {
-	if c.cc.subscribed.watches.Any() {
-		c.cc.subscribed.watches.Publish(watchKeys(c)...)
+	if c.cc.subscribed.watches.any() {
+		c.cc.subscribed.watches.publish(watchKeys(c)...)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/members"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
@@ -137,7 +136,7 @@ func selectedClusters(selector string) string {
 type declared struct {
 	cc        *ClusterCache
 	collector *gc.Collector[Owner, need]
-	events    levels.Hub[Owner] // the owners whose reads may be answered differently
+	events    levelHub[Owner] // the owners whose reads may be answered differently
 
 	forgetting *timetable.Timer // of leavers
 
@@ -191,7 +190,7 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 		Acquire:     d.acquire,
 		Release:     d.release,
 		InUse:       cc.protectedInUse(o.InUse),
-		Collected:   func(owner Owner) { d.events.Publish(owner) }, // it may exist, and then has to declare again
+		Collected:   func(owner Owner) { d.events.publish(owner) }, // it may exist, and then has to declare again
 		Grace:       o.Grace,
 		MinInterval: o.MinInterval,
 		MaxInterval: o.MaxInterval,
@@ -322,7 +321,7 @@ func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
 
 // bound is called for every want that has got its lease.
 func (d *declared) bound(c *cluster, want *watchset.Want) {
-	if !d.events.Any() || !d.concerns(kindOf{c, want.GVK}) {
+	if !d.events.any() || !d.concerns(kindOf{c, want.GVK}) {
 		return
 	}
 	d.mu.Lock()
@@ -502,7 +501,7 @@ func (d *declared) unlisten(sub *informerpool.Subscription) {
 
 // clusterChanged notifies the owners that use something in a cluster.
 func (d *declared) clusterChanged(cluster client.ObjectKey) {
-	if !d.events.Any() {
+	if !d.events.any() {
 		return
 	}
 	d.mu.Lock()
@@ -510,7 +509,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.events.Publish(d.concerned(d.needs(key)...)...)
+		d.events.publish(d.concerned(d.needs(key)...)...)
 	}
 }
 

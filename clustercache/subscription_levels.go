@@ -6,8 +6,6 @@ package clustercache
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 )
 
 // levelSubscription delivers an event for each key that has changed. An event
@@ -16,13 +14,13 @@ type levelSubscription[K comparable] struct {
 	*worker
 	levelConfig[K]
 
-	queue *levels.Queue[K]
+	queue *levelQueue[K]
 }
 
 // levelConfig is what differs between the subscriptions to levels.
 type levelConfig[K comparable] struct {
 	callback string // for logs
-	hub      *levels.Hub[K]
+	hub      *levelHub[K]
 	deliver  func(key K, initial bool)
 	// named returns the keys that Trigger names, and all returns all of them.
 	named func(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) []K
@@ -33,7 +31,7 @@ type levelConfig[K comparable] struct {
 }
 
 func newLevelSubscription[K comparable](cc *ClusterCache, config levelConfig[K]) *levelSubscription[K] {
-	return &levelSubscription[K]{worker: newWorker(cc.ctx, cc), levelConfig: config, queue: levels.NewQueue[K]()}
+	return &levelSubscription[K]{worker: newWorker(cc.ctx, cc), levelConfig: config, queue: newLevelQueue[K]()}
 }
 
 func (s *levelSubscription[K]) start() {
@@ -43,7 +41,7 @@ func (s *levelSubscription[K]) start() {
 	}
 	// What changes during this call is put into the queue, perhaps before its
 	// initial event: then that is none any more.
-	s.hub.Subscribe(s.queue)
+	s.hub.subscribe(s.queue)
 	if s.listen != nil {
 		s.listen()
 	}
@@ -57,7 +55,7 @@ func (s *levelSubscription[K]) start() {
 
 func (s *levelSubscription[K]) run() {
 	for {
-		key, initial, ok := s.queue.Next(s.ctx)
+		key, initial, ok := s.queue.next(s.ctx)
 		if !ok {
 			return
 		}
@@ -67,24 +65,24 @@ func (s *levelSubscription[K]) run() {
 
 // end is called once the handler is called no more.
 func (s *levelSubscription[K]) end() {
-	s.hub.Unsubscribe(s.queue)
+	s.hub.unsubscribe(s.queue)
 	if s.unlisten != nil {
 		s.unlisten()
 	}
 }
 
-func (s *levelSubscription[K]) pause(paused bool) { s.queue.Pause(paused) }
+func (s *levelSubscription[K]) pause(paused bool) { s.queue.pause(paused) }
 
 func (s *levelSubscription[K]) trigger(
 	cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey,
 ) {
 	for _, key := range s.named(cluster, gvk, object) {
-		s.queue.Put(key, true)
+		s.queue.put(key, true)
 	}
 }
 
 func (s *levelSubscription[K]) triggerAll() {
 	for _, key := range s.all() {
-		s.queue.Put(key, true)
+		s.queue.put(key, true)
 	}
 }

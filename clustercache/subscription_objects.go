@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
-	"github.com/fleetcache/fleetcache/clustercache/internal/levels"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
@@ -166,7 +165,7 @@ func (s *objectSubscription) kinds() (names []string) {
 
 // subscribed are the registered subscriptions.
 type subscribed struct {
-	watches levels.Hub[status.WatchKey] // the watches that changed
+	watches levelHub[status.WatchKey] // the watches that changed
 
 	mu  sync.Mutex // protects all; nothing else is locked under it
 	all map[*objectSubscription]struct{}

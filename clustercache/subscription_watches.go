@@ -208,7 +208,7 @@ func newOwnerSubscription(cc *ClusterCache, handler func(OwnerEvent)) delivery {
 			cc.declared.unlisten(sub)
 		},
 	})
-	objects.call = s.queue.Put
+	objects.call = s.queue.put
 
 	return s
 }
