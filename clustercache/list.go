@@ -14,7 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -339,25 +338,9 @@ func fieldSelects(r fields.Requirement, values []string) bool {
 
 // fill decodes objects into a list of any form.
 func (c *cluster) fill(list client.ObjectList, found selected, share bool) error {
-	var err error
-	objects := found.objects
-	switch l := list.(type) {
-	case *unstructured.UnstructuredList:
-		l.Items = make([]unstructured.Unstructured, len(objects))
-		for i, o := range objects {
-			err = errors.Join(err, c.decode(o, &l.Items[i], share))
-		}
-	case *metav1.PartialObjectMetadataList:
-		l.Items = make([]metav1.PartialObjectMetadata, len(objects))
-		for i, o := range objects {
-			err = errors.Join(err, c.decode(o, &l.Items[i], share))
-		}
-	default:
-		err = fillTyped(list, len(objects), func(i int, dst runtime.Object) error {
-			return c.decode(objects[i], dst, share)
-		})
-	}
-
+	err := fillItems(list, len(found.objects), func(i int, dst runtime.Object) error {
+		return c.decode(found.objects[i], dst, share)
+	})
 	if err != nil {
 		return err
 	}
@@ -368,9 +351,9 @@ func (c *cluster) fill(list client.ObjectList, found selected, share bool) error
 	return nil
 }
 
-// fillTyped makes a list of n items, which are structs or pointers to structs,
+// fillItems makes a list of n items, which are structs or pointers to structs,
 // and calls decode with a pointer to each.
-func fillTyped(list client.ObjectList, n int, decode func(i int, dst runtime.Object) error) error {
+func fillItems(list client.ObjectList, n int, decode func(i int, dst runtime.Object) error) error {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
 		return err

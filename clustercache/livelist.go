@@ -271,7 +271,7 @@ func (s *liveSelection) fill(list client.ObjectList) error {
 	convert := func(i int, dst runtime.Object) error { return s.convert(&s.found[i], dst) }
 	if l, ok := list.(*unstructured.UnstructuredList); ok {
 		l.Items = s.found
-	} else if err := fillTyped(list, len(s.found), convert); err != nil {
+	} else if err := fillItems(list, len(s.found), convert); err != nil {
 		return err
 	}
 	list.SetResourceVersion(s.version)
