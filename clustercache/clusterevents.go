@@ -263,21 +263,17 @@ func (s *clusterSubscriber) take() (events.Cluster, bool) {
 // next waits for the next event. It returns false when ctx or the subscription
 // ends.
 func (s *clusterSubscriber) next(ctx context.Context) (events.Cluster, bool) {
-	for {
-		if ctx.Err() != nil {
-			return events.Cluster{}, false
-		}
+	for ctx.Err() == nil {
 		if e, ok := s.take(); ok {
 			return e, true
 		}
 		select {
 		case <-ctx.Done():
-			return events.Cluster{}, false
 		case _, open := <-s.changed:
 			if !open {
-				e, ok := s.take()
-				return e, ok
+				return s.take()
 			}
 		}
 	}
+	return events.Cluster{}, false
 }
