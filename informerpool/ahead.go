@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"strconv"
 
@@ -151,22 +152,42 @@ func (s *siblings) inherit(i, from *informer) {
 	i.lead.debts = from.lead.debts.Clone()
 }
 
-// number returns the number of the history, within an epoch, that a list shows.
-// A single resource can go back, and each goes back a moment before the whole
-// cluster is known to have done so: versions cannot be compared then, although
-// the epoch is the same. another reports that the history is not own, that of
-// the list before. If another informer has found that already, both have found
-// the same history.
-func (s *siblings) number(epoch Epoch, another bool, own int) int {
+// number returns the number of the history, within an epoch, that a list shows,
+// and whether the list is the first that shows it. A single resource can go back,
+// and each goes back a moment before the whole cluster is known to have done so:
+// versions cannot be compared then, although the epoch is the same. another
+// reports that the history with the number over is over. If another informer has
+// found that already, both have found the same history.
+func (s *siblings) number(epoch Epoch, another bool, over int) (number int, entered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	entered = s.era.epoch == epoch && another && over == s.era.number
 	switch {
 	case s.era.epoch != epoch:
 		s.enterLocked(s.lastLocked(epoch))
-	case another && own == s.era.number:
-		s.enterLocked(era{epoch, own + 1})
+	case entered:
+		s.enterLocked(era{epoch, over + 1})
 	}
-	return s.era.number
+	return s.era.number, entered
+}
+
+// earlier returns the informers that show an earlier history of the same epoch
+// than the newest one, and which: all of them, or none but i.
+func (s *siblings) earlier(i *informer, all bool) map[*informer]era {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := map[*informer]era{}
+	if all {
+		for other := range s.members {
+			of[other] = other.lead.shows
+		}
+	} else {
+		of[i] = i.lead.shows
+	}
+	maps.DeleteFunc(of, func(other *informer, shows era) bool {
+		return !other.lead.synced || shows.epoch != s.era.epoch || shows.number >= s.era.number
+	})
+	return of
 }
 
 // lastLocked returns the last history of an epoch that informers show: one that

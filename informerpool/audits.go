@@ -48,9 +48,24 @@ const (
 // errUnaudited indicates that audits fail, so that the informer lists instead.
 var errUnaudited = errors.New("audits fail")
 
-// errFoundElsewhere indicates that the audit of another informer of the
-// resource found another history.
-var errFoundElsewhere = errors.New("another informer was audited")
+// elsewhereError is that the history which an informer shows is over, as another
+// informer of the resource has found.
+type elsewhereError struct {
+	informer Key
+	over     era
+	found    error
+}
+
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("%s: found by another informer: %s", e.informer, e.found)
+}
+
+// Unwrap returns what was found.
+func (e *elsewhereError) Unwrap() error { return e.found }
+
+// errEarlier indicates that another informer of the resource shows a later
+// history.
+var errEarlier = fmt.Errorf("%w: another one was entered", ErrHistory)
 
 // errLacked indicates that the list of another informer of the resource has a
 // state that its watch had not brought.
@@ -302,7 +317,19 @@ func (p *Pool) runAudit(i *informer) {
 func (p *Pool) distrustSiblings(i *informer, over era, found error) {
 	for _, other := range p.siblings(i) {
 		if other.follows(over) {
-			other.distrust(fmt.Errorf("%s: %w: %w", other.key, errFoundElsewhere, found))
+			other.distrust(&elsewhereError{other.key, over, found})
+		}
+	}
+}
+
+// relistEarlier makes those informers list that show an earlier history than the
+// newest one after a list of i: all of them if that list has entered it, and
+// otherwise i, whose list may have ended while another one entered it. Who shows
+// an earlier history answers no reads, and may not find that out by itself.
+func (p *Pool) relistEarlier(i *informer, entered bool) {
+	for other, over := range i.siblings.earlier(i, entered) {
+		if other.follows(over) {
+			other.distrust(&elsewhereError{other.key, over, errEarlier})
 		}
 	}
 }

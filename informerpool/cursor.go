@@ -29,6 +29,7 @@ type cursor struct {
 	resume   string // the resourceVersion to continue at; if empty, list
 	reach    string // the newest resourceVersion the store has seen in this history
 	replace  bool   // the next list is of a new history: versions are not comparable with those of the store
+	over     era    // with replace: the history that is over
 	distrust error  // why a list must follow the stream, instead of a resume; nil if it may be resumed
 	opening  opening
 }
@@ -49,6 +50,10 @@ type opening struct {
 
 // relist makes the next attempt list.
 func (c *cursor) relist() { c.resume = "" }
+
+// replaces makes the next attempt list, since a history is over. The store may
+// show a later one by now.
+func (c *cursor) replaces(over era) { c.resume, c.replace, c.over = "", true, over }
 
 // begin records that a stream from the position begins; existing reports
 // whether it is known to begin with the objects that exist.

@@ -229,7 +229,7 @@ func (r *reflector) continues(from *place) {
 	i.siblings.inherit(i, from.informer)
 
 	r.server.epoch = i.mu.epoch
-	r.at.replace = i.mu.doubt != nil
+	r.at.replace, r.at.over = i.mu.doubt != nil, era{i.mu.epoch, i.mu.history}
 	if ordering.Ordered(i.mu.rv) {
 		r.at.reach = i.mu.rv
 	}

@@ -44,8 +44,8 @@ func (l *listing) finish(rv string) error {
 	l.over = true
 	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
 	r.listing, r.at.distrust = nil, nil
-	before := r.informer.shows()
-	l.history = l.number()
+	before, entered := r.informer.shows(), false
+	l.history, entered = l.number(before)
 	if l.another = l.apart(); l.another {
 		r.at.reach = ""
 	}
@@ -69,6 +69,7 @@ func (l *listing) finish(rv string) error {
 	if l.broken != nil {
 		r.rolledBack(l.broken, before)
 	}
+	r.informer.pool.relistEarlier(r.informer, entered)
 
 	return nil
 }
@@ -121,7 +122,9 @@ func (l *listing) trim(rv string) error {
 		return l.cramped
 	}
 	r.informer.giveUp(l)
-	r.at.replace = true // the next list may not contradict the remaining objects
+	if !r.at.replace {
+		r.at.replaces(r.informer.shows()) // the next list may not contradict the remaining objects
+	}
 	if l.broken != nil {
 		r.rolledBack(l.broken, r.informer.shows())
 	}
@@ -150,13 +153,15 @@ func (l *listing) abort(err error) {
 	r.informer.discard()
 }
 
-// number returns the number of the history that the list shows.
-func (l *listing) number() int {
+// number returns the number of the history that the list shows, where the store
+// shows another one so far, and whether the list is the first that shows it.
+func (l *listing) number(over era) (number int, entered bool) {
 	r := l.reflector
-	r.informer.mu.RLock()
-	another, own := r.informer.mu.epoch == r.server.epoch && l.apart(), r.informer.mu.history
-	r.informer.mu.RUnlock()
-	return r.informer.siblings.number(r.server.epoch, another, own)
+	if r.at.replace {
+		over = r.at.over
+	}
+	another := over.epoch == r.server.epoch && l.apart()
+	return r.informer.siblings.number(r.server.epoch, another, over.number)
 }
 
 // disproved returns the proof that a complete list at a version is of another

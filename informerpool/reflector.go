@@ -127,9 +127,10 @@ func (r *reflector) heedAudit(found error) {
 	if found != nil {
 		r.informer.dropSnapshot(found)
 	}
+	elsewhere, is := errors.AsType[*elsewhereError](found)
 	switch {
-	case errors.Is(found, errFoundElsewhere):
-		r.at.resume, r.at.replace = "", true
+	case is:
+		r.at.replaces(elsewhere.over)
 		r.backoff.Reset()
 		r.informer.fail(found)
 	case errors.Is(found, ErrHistory):
@@ -344,10 +345,11 @@ func (r *reflector) checkHistory(err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrHistory):
-		r.at.resume, r.at.replace = "", true
+		over := r.informer.shows()
+		r.at.replaces(over)
 		r.backoff.Reset()
 		r.informer.doubtState() // before what is kept of it is dropped
-		r.rolledBack(err, r.informer.shows())
+		r.rolledBack(err, over)
 	case errors.Is(err, ErrKind):
 		r.at.relist() // the rest of the response cannot be trusted either
 		r.kind.forget(&r.informer.key)

@@ -23,7 +23,9 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		return nil, err
 	}
 	if epoch != r.server.epoch {
-		r.at.replace = r.at.replace || r.informer.hasSynced()
+		if !r.at.replace && r.informer.hasSynced() {
+			r.at.replaces(r.informer.shows())
+		}
 		r.server.epoch, r.at.resume, r.at.reach = epoch, "", ""
 		r.informer.published.definition.Store(nil)
 		r.informer.loosenSeen()

@@ -94,15 +94,21 @@ func named(k Key) string {
 // back alone, and each of its informers finds that for itself.
 func TestInformersOfOneResourceFindOneHistory(t *testing.T) {
 	pods, nodes := newSiblings(), newSiblings()
-	require.Equal(t, 0, pods.number("a", false, 0))
-	require.Equal(t, 1, pods.number("a", true, 0), "the first one finds it")
-	require.Equal(t, 1, pods.number("a", true, 0), "the second one finds the same")
-	require.Equal(t, 2, pods.number("a", true, 1))
-	require.Equal(t, 2, pods.number("a", false, 0), "a new informer lists the current one")
+	requireNumber := func(of *siblings, epoch Epoch, another bool, over, number int, entered bool, why string) {
+		t.Helper()
+		is, first := of.number(epoch, another, over)
+		require.Equal(t, number, is, why)
+		require.Equal(t, entered, first, why)
+	}
+	requireNumber(pods, "a", false, 0, 0, false, "the first list")
+	requireNumber(pods, "a", true, 0, 1, true, "the first one finds it")
+	requireNumber(pods, "a", true, 0, 1, false, "the second one finds the same")
+	requireNumber(pods, "a", true, 1, 2, true, "it goes back again")
+	requireNumber(pods, "a", false, 0, 2, false, "a new informer lists the current one")
 
-	require.Equal(t, 0, nodes.number("a", false, 0), "resources go back one by one")
+	requireNumber(nodes, "a", false, 0, 0, false, "resources go back one by one")
 	require.True(t, pods.wentBack("a"))
 	require.False(t, nodes.wentBack("a"))
-	require.Equal(t, 0, pods.number("b", true, 2), "an epoch begins anew")
+	requireNumber(pods, "b", true, 2, 0, false, "an epoch begins anew")
 	require.False(t, pods.wentBack("b"))
 }
