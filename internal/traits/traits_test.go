@@ -27,7 +27,7 @@ func TestTraitsOfSelectors(t *testing.T) {
 	} {
 		require.Equal(t, name, traits.Name(selector), selector)
 	}
-	for selector, label := range map[string][2]string{
+	for selector, want := range map[string][2]string{
 		"a=b":             {"a", "b"},
 		"a==b":            {"a", "b"},
 		"a in (b)":        {"a", "b"},
@@ -43,6 +43,7 @@ func TestTraitsOfSelectors(t *testing.T) {
 		"a in b":          {},
 	} {
 		key, value := traits.Label(selector)
-		require.Equal(t, label, [2]string{key, value}, selector)
+		require.Equal(t, want[0], key, selector)
+		require.Equal(t, want[1], value, selector)
 	}
 }

@@ -118,10 +118,11 @@ func TestHazardOtherAnswersProveNothing(t *testing.T) {
 
 // TestDocumentTellsTheKind: only the list of the resources of a version does.
 func TestDocumentTellsTheKind(t *testing.T) {
+	const widgets = `"resources":[{"name":"widgets/status","kind":"No"},{"name":"widgets","kind":"Widget"}]`
 	for body, kind := range map[string]string{
-		`{"kind":"APIResourceList","resources":[{"name":"widgets/status","kind":"No"},{"name":"widgets","kind":"Widget"}]}`: "Widget",
-		`{"kind":"APIResourceList","resources":[{"name":"gadgets","kind":"Gadget"}]}`:                                       "",
-		`{"kind":"Status","resources":[{"name":"widgets","kind":"Widget"}]}`:                                                "",
+		`{"kind":"APIResourceList",` + widgets + `}`:                                  "Widget",
+		`{"kind":"Status",` + widgets + `}`:                                           "",
+		`{"kind":"APIResourceList","resources":[{"name":"gadgets","kind":"Gadget"}]}`: "",
 	} {
 		doc, err := discovery.Decode([]byte(body))
 		require.NoError(t, err)
