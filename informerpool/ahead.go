@@ -9,6 +9,8 @@ import (
 	"math"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -257,7 +259,7 @@ func (s *siblings) goneLocked(i *informer, o *Object, at uint64) {
 	s.recordLocked(o, ahead.Change{At: at, Until: at, Gone: !i.part})
 	for other := range s.selecting(o) {
 		if other != i && s.after(other) < at {
-			other.lead.debts.Lacks(i.key, at, nameOf(o))
+			other.lead.debts.Lacks(i.key, at, store.NameOf(o))
 		}
 	}
 }
@@ -277,7 +279,7 @@ func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
 		return
 	}
 	name := nameOf(cmp.Or(now, old))
-	i.lead.debts.Changed(name)
+	i.lead.debts.Changed(name, at)
 	if now == nil {
 		return
 	}
@@ -288,7 +290,7 @@ func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
 		last := s.changes.Last(name)
 		has := !last.Gone && last.At >= at && last.Until >= listed
 		if !has || last.At != at {
-			i.lead.debts.Lacks(by, listed, name)
+			i.lead.debts.Lacks(by, listed, store.NameOf(now))
 		}
 		if !has && !by.part() {
 			s.recordLocked(now, ahead.Change{At: listed, Until: listed, Gone: true})
@@ -391,7 +393,7 @@ func (l *listing) leadOf(other *informer, at uint64) {
 	other.mu.RLock() // so that nothing of it changes in between
 	defer other.mu.RUnlock()
 
-	var lacks []ahead.Name
+	var lacks []types.NamespacedName
 	var gone, overlap []*Object
 	if other.mu.synced && (i.label == other.label || i.label == (label{}) || other.label == (label{})) {
 		selects := i.selects
@@ -409,7 +411,7 @@ func (l *listing) leadOf(other *informer, at uint64) {
 		case is == nil && !i.part:
 			gone = append(gone, o)
 		}
-		lacks = append(lacks, nameOf(o))
+		lacks = append(lacks, store.NameOf(o))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -430,7 +432,7 @@ func (l *listing) leadOf(other *informer, at uint64) {
 // at which version that is. o is what the informer shows of it, or nil.
 func (i *informer) outdatedLocked(namespace, name string, o *Object) (shown string, is bool) {
 	return i.siblings.outdated(i, func() uint64 {
-		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }) == 0 {
+		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }, i.showsLocked) == 0 {
 			return 0 // it owes each change of an object that it may have, and hears of no other one
 		}
 		last := i.siblings.changes.Last(ahead.NameOf(namespace, name))
@@ -456,6 +458,11 @@ func (i *informer) outdatedLocked(namespace, name string, o *Object) (shown stri
 func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 	namespaced, known := l.Namespaced()
 	i := l.informer()
+	if !i.siblings.apart.Load() {
+		return "", false
+	}
+	i.mu.RLock()
+	defer i.mu.RUnlock()
 	return i.siblings.outdated(i, func() uint64 {
 		return i.lead.debts.Owes(i.lead.reached, func(by Key) bool {
 			if known && !namespaced {
@@ -463,8 +470,13 @@ func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 			}
 			return by.covers(list) &&
 				(indexed || by.FieldSelector == list.FieldSelector || selector.Local(list.FieldSelector))
-		})
+		}, i.showsLocked)
 	})
+}
+
+// showsLocked reports whether the informer shows an object.
+func (i *informer) showsLocked(o types.NamespacedName) bool {
+	return i.mu.store.Get(o.Namespace, o.Name) != nil
 }
 
 // outdated reports whether an informer shows an earlier history than another one,

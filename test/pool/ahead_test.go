@@ -218,3 +218,45 @@ func watchesOf(s *pooltest.Server) (of map[*pooltest.Watch]struct{}) {
 	s.Set(func(s *pooltest.Server) { of = maps.Clone(s.Watchers) })
 	return of
 }
+
+// TestHazardDeleteWithoutAVersionIsUndoneByALaterCreation: one informer has shown
+// that an object is gone. No version tells when it was deleted. Another informer,
+// which lags, receives the creation: it is outdated until it has come as far.
+func TestHazardDeleteWithoutAVersionIsUndoneByALaterCreation(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		first := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
+		late := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		s.Set(func(s *pooltest.Server) { s.Deaf = true })
+		s.Put("ns", "new", 1)
+		s.Put("elsewhere", "another", 1) // the first one hears of it by a bookmark
+		created := s.Log[0].Object.JSON()
+		watches := map[string]*pooltest.Watch{}
+		for w := range watchesOf(s) {
+			watches[w.Key.Namespace] = w
+		}
+		watches["ns"].Push(pooltest.Frame("ADDED", created))
+		watches["ns"].Push(pooltest.BookmarkFrame(s.Version, false))
+		watches["ns"].Push(pooltest.Frame("DELETED", created))
+		synctest.Wait()
+		_, err := first.Find("ns", "new", time.Hour)
+		require.NoError(t, err)
+		_, err = first.Get("ns", "new")
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+
+		watches[""].Push(pooltest.Frame("ADDED", created))
+		synctest.Wait()
+		_, err = late.Get("ns", "new")
+		require.NoError(t, err)
+		_, err = late.Find("ns", "new", time.Hour)
+		require.ErrorIs(t, err, informerpool.ErrOutdated)
+		_, outdated := late.ListOutdated(pooltest.In("ns"), false)
+		require.True(t, outdated)
+
+		watches[""].Push(pooltest.Frame("DELETED", created))
+		synctest.Wait()
+		_, err = late.Find("ns", "new", time.Hour)
+		require.NoError(t, err)
+		_, outdated = late.ListOutdated(pooltest.In("ns"), false)
+		require.False(t, outdated, "it is not shown any more")
+	})
+}

@@ -8,6 +8,8 @@ import (
 	"iter"
 	"maps"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Name stands for the name of an object. Two names may have the same Name: then
@@ -105,7 +107,7 @@ const maxOwed = 1024
 // informer does not select, as of a version.
 type debt struct {
 	shown, listed, lacked uint64
-	gone                  map[Name]struct{}
+	gone                  map[Name]types.NamespacedName
 }
 
 // Owe records that another informer has shown a change at a version.
@@ -119,15 +121,15 @@ func (d *Debts[S]) Listed(to S, at uint64) {
 }
 
 // Lacks records that another informer lacks, as of a version, objects that the
-// informer shows.
-func (d *Debts[S]) Lacks(to S, at uint64, lacks ...Name) {
+// informer may show.
+func (d *Debts[S]) Lacks(to S, at uint64, lacks ...types.NamespacedName) {
 	d.change(to, func(is *debt) {
 		is.lacked = max(is.lacked, at)
-		for _, name := range lacks {
+		for _, o := range lacks {
 			if is.gone == nil {
-				is.gone = map[Name]struct{}{}
+				is.gone = map[Name]types.NamespacedName{}
 			}
-			is.gone[name] = struct{}{}
+			is.gone[NameOf(o.Namespace, o.Name)] = o
 		}
 	})
 }
@@ -147,10 +149,14 @@ func (d *Debts[S]) change(to S, change func(*debt)) {
 	clear(d.to)
 }
 
-// Changed records that the informer shows another state of an object.
-func (d *Debts[S]) Changed(name Name) {
+// Changed records that the informer shows a state of an object at a version. What
+// another one lacks as of a later version stays owed, unless that one has listed
+// since: Lists yields those.
+func (d *Debts[S]) Changed(name Name, at uint64) {
 	for _, is := range d.to {
-		delete(is.gone, name)
+		if at >= is.lacked || at < is.listed {
+			delete(is.gone, name)
+		}
 	}
 }
 
@@ -166,21 +172,36 @@ func (d *Debts[S]) Pay(reached uint64) {
 }
 
 // Owes returns the latest version that is owed to those that are true of which,
-// if it is later than the one that was reached; otherwise zero.
-func (d *Debts[S]) Owes(reached uint64, which func(S) bool) (owed uint64) {
-	if d.rest > reached {
-		owed = d.rest
-	}
+// if it is later than the one that was reached; otherwise zero. shows reports
+// whether the informer shows an object: what another one lacks is owed only
+// while it does.
+func (d *Debts[S]) Owes(
+	reached uint64, which func(S) bool, shows func(types.NamespacedName) bool,
+) (owed uint64) {
+	owed = max(reached, d.rest)
 	for to, is := range d.to {
-		at := is.shown
-		if len(is.gone) > 0 {
-			at = max(at, is.lacked)
+		if max(is.shown, is.lacked) <= owed || !which(to) {
+			continue
 		}
-		if at > max(reached, owed) && which(to) {
-			owed = at
+		owed = max(owed, is.shown)
+		if is.lacked > owed && is.shownOf(shows) {
+			owed = is.lacked
 		}
+	}
+	if owed == reached {
+		return 0
 	}
 	return owed
+}
+
+// shownOf reports whether the informer shows anything that the other one lacks.
+func (is *debt) shownOf(shows func(types.NamespacedName) bool) bool {
+	for _, o := range is.gone {
+		if shows(o) {
+			return true
+		}
+	}
+	return false
 }
 
 // Lists yields those that have listed at a version after another, and when.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 )
@@ -59,23 +60,25 @@ func TestForgottenChangesHoldEveryReadBack(t *testing.T) {
 func TestDebtsArePaidByWhoReachesThem(t *testing.T) {
 	var d ahead.Debts[string]
 	all := func(string) bool { return true }
-	gone := ahead.NameOf("default", "gone")
+	gone := types.NamespacedName{Namespace: "default", Name: "gone"}
+	shows := func(o types.NamespacedName) bool { return o == gone }
 	d.Owe("wide", 7)
 	d.Owe("wide", 5)
 	d.Owe("named", 9)
 	d.Listed("listed", 10)
-	require.EqualValues(t, 9, d.Owes(0, all))
-	require.EqualValues(t, 7, d.Owes(6, func(to string) bool { return to == "wide" }))
-	require.Zero(t, d.Owes(7, func(to string) bool { return to == "wide" }))
+	require.EqualValues(t, 9, d.Owes(0, all, shows))
+	require.EqualValues(t, 7, d.Owes(6, func(to string) bool { return to == "wide" }, shows))
+	require.Zero(t, d.Owes(7, func(to string) bool { return to == "wide" }, shows))
 	require.Equal(t, map[string]uint64{"listed": 10}, maps.Collect(d.Lists(9)))
 	require.Empty(t, maps.Collect(d.Lists(10)))
 
 	d.Lacks("listed", 10, gone)
 	copied := d.Clone()
-	require.EqualValues(t, 10, d.Owes(9, all))
-	d.Changed(gone)
-	require.Zero(t, d.Owes(9, all))
-	require.EqualValues(t, 10, copied.Owes(9, all))
+	require.EqualValues(t, 10, d.Owes(9, all, shows))
+	require.Zero(t, d.Owes(9, all, func(types.NamespacedName) bool { return false }), "it is not shown any more")
+	d.Changed(ahead.NameOf(gone.Namespace, gone.Name), 9)
+	require.Zero(t, d.Owes(9, all, shows))
+	require.EqualValues(t, 10, copied.Owes(9, all, shows))
 	d.Pay(9)
 	require.True(t, d.Any())
 	d.Pay(10)
@@ -83,7 +86,7 @@ func TestDebtsArePaidByWhoReachesThem(t *testing.T) {
 	for n := range 5_000 {
 		copied.Owe(strconv.Itoa(n), 9)
 	}
-	require.EqualValues(t, 10, copied.Owes(9, func(string) bool { return false }), "they are not kept one by one")
+	require.EqualValues(t, 10, copied.Owes(9, func(string) bool { return false }, shows), "they are not kept one by one")
 	copied.Pay(10)
-	require.Zero(t, copied.Owes(0, all))
+	require.Zero(t, copied.Owes(0, all, shows))
 }
