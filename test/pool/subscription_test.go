@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/pooltest"
+	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
 func TestLateSubscriberIsToldOfEverythingOnce(t *testing.T) {
@@ -344,4 +346,39 @@ func TestHazardNilHandlerPanicsWithEachEvent(t *testing.T) {
 		_, ok := errors.AsType[*informerpool.OptionError](err)
 		require.True(t, ok, "%v", err)
 	})
+}
+
+// TestHazardHandlerIsToldBeforeReadsAreAnswered: who is told of an object of the
+// first list, or of the first one in another epoch, finds that the informer has
+// listed in that.
+func TestHazardHandlerIsToldBeforeReadsAreAnswered(t *testing.T) {
+	for range repeat.Times(40) {
+		pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			fill := func(resource string) {
+				for n := range 300 {
+					s.Put("ns", resource+strconv.Itoa(n), 1)
+				}
+			}
+			fill("first")
+			second := informerpool.Epoch("second")
+			epochs := map[string]informerpool.Epoch{"f": s.Epoch, "s": second}
+			l := pooltest.Acquire(t, p, pooltest.Everything)
+			var told, early atomic.Int64
+			pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(e informerpool.Event) {
+				if e.New == nil {
+					return
+				}
+				told.Add(1)
+				if !l.ListedIn(epochs[e.New.GetName()[:1]]) {
+					early.Add(1)
+				}
+			}))
+			synctest.Wait()
+			s.Become(second, 1)
+			fill("second")
+			pooltest.After(time.Minute)
+			require.EqualValues(t, 600, told.Load())
+			require.Zero(t, early.Load())
+		})
+	}
 }

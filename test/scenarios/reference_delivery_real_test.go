@@ -73,6 +73,7 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 	reconciler := reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
 		if err := find(ctx, r.Cluster, r.ObjectKey); err != nil {
 			missing.Add(1)
+			t.Logf("%v: %v", r, err)
 		}
 		return seen.Reconcile(ctx, r)
 	})
@@ -80,6 +81,7 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 		cluster client.ObjectKey, o client.Object) []Request {
 		if err := find(ctx, cluster, client.ObjectKeyFromObject(o)); err != nil {
 			missing.Add(1)
+			t.Logf("%s: %v", o.GetName(), err)
 		}
 		if o.GetName()[0] == 'o' {
 			initial.Add(1)
