@@ -264,6 +264,9 @@ func TestHazardMemberThatRejectsCredentialsIsTheCluster(t *testing.T) {
 // TestRejectionByAllMembersIsTold: the credentials are void.
 func TestRejectionByAllMembersIsTold(t *testing.T) {
 	eachTransport(t, func(t *testing.T, cc *clustercache.ClusterCache, b *balancer, _ *fleettest.API) {
+		// Or a connection may have to be made, and proven, for the next read.
+		require.NoError(t, fleettest.Get(t, cc, clustercache.LiveOnly))
+		synctest.Wait()
 		b.become(2, rejecting(true), inTurn)
 		b.become(1, rejecting(true), inTurn)
 		dials := b.dials()
