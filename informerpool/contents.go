@@ -179,7 +179,7 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool)
 
 	lacked = i.mu.synced && i.mu.epoch == epoch && !l.another && i.lacksLocked()
 	i.mu.refused = l.refused
-	i.published.listed.Store(&epoch) // before handlers are told, which read; reads wait for the lock
+	i.published.listed.Store(&epoch) // before handlers receive events, and read; reads wait for the lock
 	found := i.missedLocked(l.look, rv, !i.mu.synced, l.shows)
 	i.sweepLocked(l, rv)
 	i.mergeLocked(values)

@@ -348,9 +348,9 @@ func TestHazardNilHandlerPanicsWithEachEvent(t *testing.T) {
 	})
 }
 
-// TestHazardHandlerIsToldBeforeReadsAreAnswered: who is told of an object of the
-// first list, or of the first one in another epoch, finds that the informer has
-// listed in that.
+// TestHazardHandlerIsToldBeforeReadsAreAnswered: a handler that receives an object
+// of the first list, or of the first one in another epoch, finds that the informer
+// has listed in that.
 func TestHazardHandlerIsToldBeforeReadsAreAnswered(t *testing.T) {
 	for range repeat.Times(40) {
 		pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {

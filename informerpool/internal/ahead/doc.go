@@ -30,7 +30,8 @@
 //  6. What is recorded outlives the informer that has recorded it. It is forgotten
 //     when all have reached it.
 //  7. A history is a resource's own: an informer that shows an earlier one than
-//     another does not answer until it has listed.
+//     another does not answer until it has listed. It lists as soon as another
+//     one has entered a later history.
 //  8. A list is not older than what informers had shown when it began.
 //  9. An informer that continues another one, with its objects and at its
 //     position, owes what that one did.
