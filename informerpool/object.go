@@ -36,6 +36,9 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 	}
 	bare := frame != wire.Deleted && r.suspectsBare(id, err)
 	if isRefusal(err) || errors.Is(err, ErrKind) && r.listing == nil {
+		if frame != wire.Deleted && r.refusesEarlier(id) {
+			return nil, r.wentBack(id.ResourceVersion)
+		}
 		r.refuse(frame, id, err)
 		if bare {
 			return nil, errUnversioned
@@ -46,6 +49,21 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 		return nil, fmt.Errorf("%s: %w", r.informer.key, err)
 	}
 	return o, nil
+}
+
+// refusesEarlier reports whether a stream shows a state from before the position
+// that it has reached, which is refused: it says nothing of the object now. At
+// the beginning of a stream it may be of an object that exists, and a list
+// decides.
+func (r *reflector) refusesEarlier(id wire.Identity) bool {
+	at := &r.at.opening
+	if r.listing != nil || at.unordered() || !r.at.behind(id.ResourceVersion) {
+		return false
+	}
+	if !at.over {
+		at.repeated, at.existing, at.odd, r.server.repeats = true, true, true, true
+	}
+	return at.over
 }
 
 // unversionedAt reports whether an object without a version may be read now: in

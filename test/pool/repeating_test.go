@@ -51,6 +51,7 @@ func withOddity(t *testing.T, wrap func(*pooltest.Server) informerpool.Source, t
 	pooltest.Bubble(t, func(options *informerpool.Options) {
 		s := options.Source.(*pooltest.Server)
 		s.NoStream = true
+		options.MaxObjectBytes = 10_000
 		options.Source, options.Logger = wrap(s), o.log.Logger()
 		options.OnRollback = func(informerpool.Key) { o.rollbacks++ }
 	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
@@ -271,6 +272,34 @@ func (s *beginning) Watch(ctx context.Context, r informerpool.Request) (io.ReadC
 	}
 	s.Watchers[w] = struct{}{}
 	return w, nil
+}
+
+// TestHazardWatchBeginsWithAnEarlierStateThatIsTooLarge: what a watch shows
+// first may be from before its version. A refused state is then no reason to
+// take the object for unknown until somebody changes it.
+func TestHazardWatchBeginsWithAnEarlierStateThatIsTooLarge(t *testing.T) {
+	var once [][]byte
+	odd := func(s *pooltest.Server) informerpool.Source {
+		return &beginning{Server: s, frames: func() [][]byte {
+			frames := once
+			once = nil
+			return frames
+		}}
+	}
+	withOddity(t, odd, func(t *testing.T, o *oddity) {
+		earlier := o.Objects[named("a")]
+		o.Put("ns", "a", 3)
+		synctest.Wait()
+		once = [][]byte{pooltest.Frame("ADDED", tooLarge(earlier))}
+		o.Cut(io.ErrUnexpectedEOF)
+		pooltest.After(5 * time.Minute)
+		require.Nil(t, once)
+		require.Positive(t, o.lease.Status().Rejected)
+		require.Zero(t, o.lease.Status().Unknown)
+		require.Equal(t, o.State(nil), pooltest.Contents(t, o.lease))
+		require.NoError(t, o.lease.Trust(0))
+		require.Zero(t, o.rollbacks)
+	})
 }
 
 // TestHazardDeletesWithTheVersionOfTheLastState: a delete may show the object

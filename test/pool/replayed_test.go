@@ -4,6 +4,7 @@
 package pool_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,11 @@ import (
 
 func named(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "ns", Name: name}
+}
+
+// tooLarge is an object above the limit of the tests here.
+func tooLarge(o pooltest.Object) []byte {
+	return append([]byte(`{"data":"`+strings.Repeat("x", 10_000)+`",`), o.JSON()[1:]...)
 }
 
 // replay sends every watch these frames.
@@ -51,6 +57,16 @@ func TestHazardStreamGoesBack(t *testing.T) {
 			return [][]byte{pooltest.Frame("ADDED", changed.JSON()), pooltest.Frame("ADDED", deleted.JSON()),
 				pooltest.BookmarkFrame(deleted.Version, false)}
 		},
+		"a state that is too large": func(changed, _ pooltest.Object) [][]byte {
+			return [][]byte{pooltest.Frame("MODIFIED", tooLarge(changed))}
+		},
+		"an object that was deleted, and was too large": func(_, deleted pooltest.Object) [][]byte {
+			return [][]byte{pooltest.Frame("ADDED", tooLarge(deleted))}
+		},
+		"a state that has no UID": func(changed, _ pooltest.Object) [][]byte {
+			changed.UID = ""
+			return [][]byte{pooltest.Frame("MODIFIED", changed.JSON())}
+		},
 		"a bookmark": func(changed, _ pooltest.Object) [][]byte {
 			return [][]byte{pooltest.BookmarkFrame(changed.Version, false)}
 		},
@@ -58,6 +74,7 @@ func TestHazardStreamGoesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rollbacks := 0
 			pooltest.Bubble(t, func(o *informerpool.Options) {
+				o.MaxObjectBytes = 10_000
 				o.OnRollback = func(informerpool.Key) { rollbacks++ }
 			}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				s.Put("ns", "changed", 1)
