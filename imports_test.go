@@ -62,7 +62,8 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/internal/connection": {
-		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
+		"clustercache/internal/apistatus", "clustercache/internal/identity", "clustercache/internal/phase",
+		"clustercache/resolver", "informerpool",
 		"internal/callback", "internal/clustername", "internal/restmap", "internal/sanitize", "internal/timetable",
 		"internal/transport",
 	},

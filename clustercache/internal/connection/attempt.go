@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -100,11 +101,11 @@ type result struct {
 	uid       string
 	version   string // not queried without a candidate
 	path      string
-	adopted   *atomic.Bool // of the candidate's connections
-	number    uint64       // number of the identity query
-	sent      time.Time    // when that query was sent
-	over      net.Conn     // the connection of that query
-	kept      bool         // which was in use before
+	use       *identity.Access // of the candidate's connections
+	number    uint64           // number of the identity query
+	sent      time.Time        // when that query was sent
+	over      net.Conn         // the connection of that query
+	kept      bool             // which was in use before
 }
 
 // drop closes the candidate of a result that is not adopted.

@@ -6,8 +6,9 @@ package connection
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 )
 
 // errMisled indicates that a connection leads to a different cluster than the
@@ -36,7 +37,7 @@ func (p *prover) confirm(ctx context.Context, v *View) error {
 // began reports that the query began after the call, or that none is needed.
 func (p *prover) confirmOnce(ctx context.Context, v *View) (began bool, err error) {
 	p.mu.Lock()
-	if len(p.mu.streams) == 0 {
+	if len(p.mu.ledger.Unconfirmed()) == 0 {
 		p.mu.Unlock()
 		return true, nil
 	}
@@ -68,12 +69,13 @@ func (p *prover) askStreams(q *question, v *View) {
 	ctx, cancel := context.WithTimeout(p.c.cfg.Context, p.c.cfg.ProbeTimeout)
 	defer cancel()
 	p.mu.Lock()
-	asked := maps.Clone(p.mu.streams)
+	asked := p.mu.ledger.Unconfirmed()
 	p.mu.Unlock()
 
-	for k := range asked {
+	var confirmed []*provenConn
+	for _, k := range asked {
 		var over net.Conn
-		uid, err := p.c.askUID(recorded(ctx, &over), p.overOne(k))
+		uid, err := p.c.askUID(recorded(ctx, &over), p.getter(identity.Over, k))
 		if err == nil && uid != v.UID {
 			// Only that connection is blamed, until a proof shows more: where an
 			// address leads to different clusters by turns, a verdict on the
@@ -83,14 +85,14 @@ func (p *prover) askStreams(q *question, v *View) {
 				_ = over.Close()
 			}
 		}
-		if err != nil {
-			delete(asked, k)
+		if err == nil {
+			confirmed = append(confirmed, k)
 		}
 	}
 
 	p.mu.Lock()
-	for k := range asked {
-		delete(p.mu.streams, k)
+	for _, k := range confirmed {
+		p.mu.ledger.Confirmed(k)
 		k.confirmed.Store(true)
 	}
 	p.mu.confirming = nil

@@ -11,11 +11,11 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -194,12 +194,12 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 // prove queries the server's health and its identity.
 func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	c, revision := a.c, access.Revision()
-	found := &result{access: access, adopted: &atomic.Bool{}}
+	found := &result{access: access, use: &identity.Access{}}
 	ask, identify := c.probeAside, c.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
 		a.endpoint = endpointOf(config.Host)
-		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.adopted)
+		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.use)
 		if !access.Proxied() {
 			// nil means no proxy. With any function, whatever it returns, the
 			// transport's own HTTP/2 could not be used.

@@ -166,7 +166,6 @@ func (c *Connection) adopt(m *message) {
 	}
 	c.adoptVersion(f.version, m.NewEpoch)
 	c.server.UID = f.uid
-	f.adopted.Store(true)
 	c.prover.adopt(f, m.NewEpoch)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -36,14 +37,14 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	// that does not merely asks whether it may watch, and believes nothing that
 	// its own requests do not show.
 	question := q.Has("watch") && !q.Has("allowWatchBookmarks")
-	want := expectation{view: g.view, age: proofSoon, anew: !question}
+	want := expectation{view: g.view, need: need{Age: identity.Soon, Anew: !question}, tolerant: !question}
 	if q.Has("continue") || question {
-		want.age = proofAge // a page is one of a list that began with a proof
+		want.Age = identity.Age // a page is one of a list that began with a proof
 	}
 	if err := g.c.prover.prove(req.Context(), want); err != nil {
 		return nil, g.changed(err)
 	}
-	want.age = proofAge // by the time it is sent
+	want.Age = identity.Age // by the time it is sent
 	resp, err := g.c.send(g.next, req, want)
 	g.c.noteOutcome(resp, err)
 	g.c.noteBroken(err)
@@ -123,7 +124,7 @@ func (c *Connection) OtherCluster() error {
 // RoundTrip implements http.RoundTripper.
 func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	v := g.c.view.Load()
-	want := expectation{view: v, age: proofAge}
+	want := expectation{view: v, need: need{Age: identity.Age}}
 	err := g.c.hooks.WhyNot()
 	if v.Connected {
 		err = g.c.prover.prove(req.Context(), want)

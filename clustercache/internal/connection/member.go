@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -82,10 +83,7 @@ func (c *Connection) leave(over net.Conn) {
 	if !ok {
 		return
 	}
-	c.prover.mu.Lock()
-	unproven := c.prover.unprovenLocked(k)
-	c.prover.mu.Unlock()
-
+	unproven := c.prover.unproven(k)
 	c.transport.Leave(k)
 	if unproven {
 		_ = k.Close()
@@ -128,7 +126,7 @@ func perhapsAlone(err error, expected string) bool {
 // connection. If the expected cluster answers there, the first connection is
 // left. It reports whether that answer counts.
 func (p *prover) secondOpinion(ctx context.Context, q *question, uid string, err error) bool {
-	if !perhapsAlone(err, uid) || !p.opinions.due(proofRetry) {
+	if !perhapsAlone(err, uid) || !p.opinions.due(identity.Retry) {
 		return false
 	}
 	var over net.Conn
@@ -151,7 +149,7 @@ func (p *prover) suspect(v *View, over net.Conn, multiplexed bool) {
 	switch {
 	case !ok, !v.Connected:
 		return
-	case multiplexed && !k.suspicions.due(proofSoon):
+	case multiplexed && !k.suspicions.due(identity.Soon):
 		return
 	case !multiplexed:
 		if p.suspicions.due(sickPause) {
@@ -162,5 +160,5 @@ func (p *prover) suspect(v *View, over net.Conn, multiplexed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	p.askLocked(expectation{view: v, over: over})
+	p.askLocked(expectation{view: v, by: k})
 }

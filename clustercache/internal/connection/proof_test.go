@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 )
 
 // TestHazardProofOfTheNextEpoch: an attempt to connect has just proven another
@@ -20,15 +22,20 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	c.view.Store(former)
 	c.prover.init(c)
 	p := &c.prover
-	p.mu.last.uid, p.mu.last.sent = "a", time.Now()
-	require.NoError(t, p.prove(t.Context(), expectation{view: former, age: proofAge}))
+	proven := func(uid string) {
+		proof := identity.Proof{UID: uid, Sent: time.Now(), Number: p.number()}
+		p.mu.ledger.Adopted(&identity.Access{}, proof, nil, true)
+	}
+	want := expectation{view: former, need: need{Age: identity.Age}}
+	proven("a")
+	require.NoError(t, p.prove(t.Context(), want))
 
-	p.mu.last.uid, p.mu.last.sent = "b", time.Now()
-	require.ErrorIs(t, p.prove(t.Context(), expectation{view: former, age: proofAge}), ErrMoved)
+	proven("b")
+	require.ErrorIs(t, p.prove(t.Context(), want), ErrMoved)
 	k := &provenConn{p: p}
-	require.ErrorIs(t, p.over(expectation{view: former, age: proofAge})(t.Context(), k), ErrMoved)
+	require.ErrorIs(t, p.over(want)(t.Context(), k), ErrMoved)
 
-	p.mu.failing = time.Now().Add(-time.Minute)
+	p.mu.ledger.Failed(time.Now().Add(-time.Minute))
 	require.Nil(t, p.verdictLocked(ErrMoved))
 }
 
@@ -43,7 +50,8 @@ func TestHazardConnectionIsMadeWhileAnotherIsConfirmed(t *testing.T) {
 		v := &View{Server: Server{UID: "a"}}
 		under := &question{done: make(chan struct{})}
 		p.mu.confirming = under
-		p.mu.streams[&provenConn{p: p}] = struct{}{}
+		k := &provenConn{p: p}
+		p.mu.ledger.Dialed(k, identity.Dial{Access: &identity.Access{}, Shared: true})
 		result := make(chan error, 2)
 		go func() { result <- p.confirm(t.Context(), v) }()
 		synctest.Wait()
@@ -54,7 +62,7 @@ func TestHazardConnectionIsMadeWhileAnotherIsConfirmed(t *testing.T) {
 		p.mu.Unlock()
 		require.ErrorIs(t, <-result, ErrClosed)
 		require.Equal(t, 1, spawned)
-		clear(p.mu.streams)
+		p.mu.ledger.Closed(k)
 		require.NoError(t, p.confirm(t.Context(), v))
 	})
 }

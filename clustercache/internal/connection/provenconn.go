@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -23,10 +24,7 @@ type proofKey struct{}
 type provenConn struct {
 	net.Conn
 
-	p       *prover
-	adopted *atomic.Bool // the access it belongs to is in use
-	asking  bool         // made for a query, which decides whether it stays open
-	shared  bool         // GET requests and watches share it
+	p *prover
 
 	confirmed  atomic.Bool // queried itself after it answered a watch
 	suspicions rarely      // queries over it because it refused a request
@@ -38,42 +36,31 @@ func (c *provenConn) Unconfirmed() bool { return !c.confirmed.Load() }
 // Close implements net.Conn.
 func (c *provenConn) Close() error {
 	c.p.mu.Lock()
-	delete(c.p.mu.open, c)
-	delete(c.p.mu.streams, c)
+	c.p.mu.ledger.Closed(c)
 	c.p.mu.Unlock()
 	return c.Conn.Close()
 }
 
 // provenDials wraps a dialer so that requests wait for a proof before they use
 // a new connection: another cluster with the same certificates may be behind
-// the same address now. adopted reports whether the access is in use; before
-// that, only the attempt that proves it uses its connections.
-func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) transport.DialFunc {
+// the same address now.
+func (c *Connection) provenDials(dial transport.DialFunc, use *identity.Access) transport.DialFunc {
 	p := &c.prover
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		k := &provenConn{
-			Conn:    conn,
-			p:       p,
-			adopted: adopted,
-			asking:  ctx.Value(proofKey{}) != nil,
-			shared:  transport.ForShared(ctx),
-		}
+		k := &provenConn{Conn: conn, p: p}
+		made := identity.Dial{Access: use, Asking: ctx.Value(proofKey{}) != nil, Shared: transport.ForShared(ctx)}
 		p.mu.Lock()
-		p.mu.seq++
-		p.mu.open[k] = p.mu.seq
-		if k.shared {
-			p.mu.streams[k] = struct{}{}
-		}
+		inUse := p.mu.ledger.Dialed(k, made)
 		p.mu.Unlock()
 
 		switch {
-		case k.asking, !adopted.Load():
+		case made.Asking, !inUse:
 			return k, nil // the query proves the connection that it uses
-		case k.shared:
+		case made.Shared:
 			return k, nil // the query needs it; each request waits for its proof
 		case transport.Probing(ctx):
 			p.soon() // a probe waits for no proof, but later users of its connection do
@@ -94,11 +81,7 @@ func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) 
 func (c *Connection) probeAside(ctx context.Context, path string) (transport.Proof, error) {
 	if ctx.Value(proofKey{}) == nil {
 		ctx = transport.WithConnCheck(ctx, func(_ context.Context, over net.Conn) error {
-			c.prover.mu.Lock()
-			unproven := c.prover.unprovenLocked(over)
-			c.prover.mu.Unlock()
-
-			if unproven {
+			if c.prover.unproven(over) {
 				c.prover.soon()
 			}
 			return nil
@@ -119,17 +102,12 @@ func (p *prover) soon() {
 	p.askLocked(expectation{view: v})
 }
 
-// condemn closes the connections without a proof when another cluster has
-// answered over one of them: if the address leads back to the former cluster, a
-// query over a newer connection would prove them all.
+// condemn closes the connections that nothing can prove, since another cluster
+// has answered over one of them.
 func (p *prover) condemn(over net.Conn) {
+	k, _ := over.(*provenConn)
 	p.mu.Lock()
-	var all []*provenConn
-	for k := range p.mu.open {
-		if k == over || (k.adopted.Load() && !k.asking) {
-			all = append(all, k)
-		}
-	}
+	all := p.mu.ledger.Doubtful(k)
 	p.mu.Unlock()
 
 	for _, k := range all {
@@ -142,9 +120,9 @@ func (p *prover) condemn(over net.Conn) {
 // be one that a probe made later, to which that proof does not apply.
 func (p *prover) over(want expectation) transport.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
-		return p.until(ctx, want, func() bool {
-			return presumed(want.view.UID) || (!p.unprovenLocked(conn) && p.youngLocked(want.age))
-		})
+		k, _ := conn.(*provenConn)
+		want.need = need{Age: want.Age, Over: k}
+		return p.until(ctx, want)
 	}
 }
 
@@ -158,9 +136,7 @@ func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	if v.UID == "" || presumed(v.UID) {
 		return nil
 	}
-	return p.until(ctx, expectation{view: v, age: proofAge}, func() bool {
-		return !p.unprovenLocked(k)
-	})
+	return p.until(ctx, expectation{view: v, need: need{Over: k}})
 }
 
 // watchBody is the body of a watch.

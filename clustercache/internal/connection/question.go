@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -55,14 +56,14 @@ func (p *prover) ask(q *question, want expectation) {
 
 	multiplexed := p.c.transport.Multiplexed()
 	p.mu.Lock()
-	over, anew := p.wayLocked(multiplexed)
-	if k, ok := want.over.(*provenConn); ok {
-		over, anew = p.overOne(k), false
+	way, by := p.mu.ledger.Way(multiplexed)
+	if want.by != nil {
+		way, by = identity.Over, want.by
 	}
-	fresh := p.pendingLocked() > 0
-	p.mu.seq++
-	number := p.mu.seq
+	fresh := p.mu.ledger.Pending() > 0
+	number := p.mu.ledger.Number()
 	p.mu.Unlock()
+	over, anew := p.getter(way, by), way == identity.Anew
 
 	sent := time.Now()
 	uid, err := p.whoAnswers(withIdentityQuery(ctx, &q.over), over, want.view.UID)
@@ -91,12 +92,13 @@ func (p *prover) ask(q *question, want expectation) {
 	}
 
 	p.mu.Lock()
-	if err == nil && p.mu.last.uid != want.view.UID {
+	if err == nil && p.mu.ledger.Last().UID != want.view.UID {
 		err = ErrMoved // an attempt found another cluster meanwhile
 	}
-	fresh = fresh || p.unprovenLocked(q.over) // the query made it
+	k, _ := q.over.(*provenConn)
+	fresh = fresh || p.mu.ledger.Unproven(k) // the query made it
 	if err == nil {
-		p.provenLocked(number, sent, q.over, anew)
+		p.mu.ledger.Proven(number, sent, k, anew)
 	}
 	verdict := p.verdictLocked(err)
 	p.mu.flight, q.err = nil, err
@@ -113,32 +115,17 @@ func (p *prover) ask(q *question, want expectation) {
 	}
 }
 
-// wayLocked returns how the next query is sent. anew means that it is sent over
-// a newer connection than all those without a proof. If these are all shared,
-// the query needs no connection of its own: it is sent over the newest of them.
-func (p *prover) wayLocked(multiplexed bool) (ask getter, anew bool) {
-	t := p.c.transport
-	var newest *provenConn
-	for c, made := range p.mu.open {
-		switch {
-		case !c.adopted.Load():
-		case !c.shared || !multiplexed:
-			return t.ProbeAnew, true
-		case newest == nil || made > p.mu.open[newest]:
-			newest = c
+// getter returns what sends a query that way.
+func (p *prover) getter(way identity.Way, by *provenConn) getter {
+	switch way {
+	case identity.Anew:
+		return p.c.transport.ProbeAnew
+	case identity.Over:
+		return func(ctx context.Context, path string) (transport.Proof, error) {
+			return p.c.transport.ProbeOver(ctx, path, by)
 		}
-	}
-
-	if newest == nil {
-		return t.ProbeAside, false
-	}
-	return p.overOne(newest), false
-}
-
-// overOne returns a getter that prefers one connection.
-func (p *prover) overOne(k *provenConn) getter {
-	return func(ctx context.Context, path string) (transport.Proof, error) {
-		return p.c.transport.ProbeOver(ctx, path, k)
+	default:
+		return p.c.transport.ProbeAside
 	}
 }
 
@@ -150,7 +137,7 @@ func (p *prover) whoAnswers(ctx context.Context, ask getter, uid string) (string
 		return p.c.kubeSystemUID(ctx, ask)
 	}
 	p.mu.Lock()
-	due := time.Since(p.mu.withheld) >= withheldAge
+	due := p.mu.ledger.AsksWithheld(time.Now())
 	p.mu.Unlock()
 
 	if due {
@@ -159,7 +146,7 @@ func (p *prover) whoAnswers(ctx context.Context, ask getter, uid string) (string
 			return found, err
 		}
 		p.mu.Lock()
-		p.mu.withheld = time.Now()
+		p.mu.ledger.Withheld(time.Now())
 		p.mu.Unlock()
 	}
 
@@ -167,29 +154,28 @@ func (p *prover) whoAnswers(ctx context.Context, ask getter, uid string) (string
 }
 
 // verdictLocked records how a query ended, and returns the message that follows
-// for the cluster: none, unless queries fail for a while or have done so. A
-// server may answer probes, and everything else, with successes without
-// content.
+// for the cluster: none, unless queries fail for a while or have done so.
 func (p *prover) verdictLocked(err error) *message {
+	var verdict identity.Verdict
 	switch class := transport.Classify(err); {
-	case err == nil && p.mu.failing.IsZero():
-		return nil
 	case err == nil:
-		p.mu.failing = time.Time{}
-		return &message{Event: phase.Event{Kind: phase.Recognized}}
+		verdict = p.mu.ledger.Answered()
 	case errors.Is(err, errOtherCluster), errors.Is(err, ErrMoved),
 		class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
 		return nil // these are reported in other ways, or caused by us
-	case p.mu.failing.IsZero():
-		p.mu.failing = time.Now()
-		return nil
-	case time.Since(p.mu.failing) < proofRetry:
+	default:
+		verdict = p.mu.ledger.Failed(time.Now())
+	}
+	switch verdict {
+	case identity.Recognized:
+		return &message{Event: phase.Event{Kind: phase.Recognized}}
+	case identity.Unrecognized:
+		m := failure("", err)
+		m.Kind = phase.Unrecognized
+		return &m
+	default:
 		return nil
 	}
-
-	m := failure("", err)
-	m.Kind = phase.Unrecognized
-	return &m
 }
 
 // lookAtVersion queries the API server's version periodically, and when another
@@ -198,10 +184,7 @@ func (p *prover) verdictLocked(err error) *message {
 func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	known := p.c.view.Load().Version
 	p.mu.Lock()
-	p.mu.version.upgraded = p.mu.version.upgraded || fresh
-	// Over HTTP/1.1 this may cost a connection, which is a reason for an
-	// identity query, and that must not cause another query of the version.
-	wanted := p.mu.version.upgraded && time.Since(p.mu.version.asked) >= proofSoon
+	wanted := p.mu.ledger.Replaced(fresh, time.Now())
 	p.mu.Unlock()
 
 	if version := p.version(ctx, p.c.probeAside, known, wanted); version != "" && version != known {
@@ -210,19 +193,10 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 }
 
 // version queries the API server's version if that is due, and returns known
-// otherwise. A query that is not answered is not repeated early for any reason:
-// over HTTP/1.1 each one that hangs costs a connection, and the new connection
-// would be a reason to query again.
+// otherwise.
 func (p *prover) version(ctx context.Context, ask getter, known string, wanted bool) string {
 	p.mu.Lock()
-	age := versionAge
-	if p.mu.version.lastUnanswered && p.mu.version.everAnswered {
-		age = versionRetry
-	}
-	due := (wanted && !p.mu.version.lastUnanswered) || time.Since(p.mu.version.asked) >= age
-	if due {
-		p.mu.version.asked, p.mu.version.upgraded = time.Now(), false
-	}
+	due := p.mu.ledger.AsksVersion(wanted, time.Now())
 	p.mu.Unlock()
 
 	if !due {
@@ -230,8 +204,7 @@ func (p *prover) version(ctx context.Context, ask getter, known string, wanted b
 	}
 	version := p.c.serverVersion(ctx, ask)
 	p.mu.Lock()
-	p.mu.version.lastUnanswered = version == ""
-	p.mu.version.everAnswered = p.mu.version.everAnswered || !p.mu.version.lastUnanswered
+	p.mu.ledger.VersionAnswered(version != "")
 	p.mu.Unlock()
 	return version
 }
