@@ -148,6 +148,7 @@ var allowed = map[string][]string{
 	"informerpool/internal/discovery": {"internal/meter", "internal/sanitize"},
 	"informerpool/internal/selector":  {"internal/packed"},
 	"informerpool/internal/ordering":  {"internal/packed", "internal/wire"},
+	"informerpool/internal/refusals":  {"informerpool/internal/ordering"},
 	"informerpool/internal/store":     {"internal/packed"},
 	"informerpool/internal/rounds":    {"internal/timetable", "internal/workpool"},
 	"internal/directory":              {"clustercache/resolver"},

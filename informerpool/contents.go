@@ -34,7 +34,7 @@ func (i *informer) put(o *Object) {
 	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
 
-	i.mu.refused.Forget(store.ViewOf(o))
+	i.mu.refused.Forget(store.ViewOf(o), o.GetResourceVersion())
 	i.touchLocked(o)
 	old := i.mu.store.Of(o)
 	if old != nil && !ordering.Newer(o, old) && !changed(old, o) {
@@ -57,7 +57,7 @@ func (i *informer) remove(final *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	i.mu.refused.Forget(store.ViewOf(final))
+	i.mu.refused.Forget(store.ViewOf(final), final.GetResourceVersion())
 	i.touchLocked(final)
 	old := i.mu.store.Of(final)
 	switch {
@@ -95,7 +95,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	unknown := i.mu.refused.Has(name)
 	over := func(o *Object) bool { return ordering.Ends(id, o) || unknown && ordering.Succeeds(id, o) }
-	i.mu.refused.Forget(name)
+	i.mu.refused.Forget(name, id.ResourceVersion)
 	old := i.mu.store.Get(id.Namespace, id.Name)
 	if s := i.mu.seen.objects[name]; s != nil && over(s.Object) {
 		i.passedLocked(name, old, nil)
@@ -283,7 +283,7 @@ func (i *informer) mergeLocked(values indexed) {
 	for o := range i.mu.staged.All() {
 		old := i.mu.store.Of(o)
 		i.mu.store.Put(old, o, values.of(o))
-		i.mu.refused.Forget(store.ViewOf(o))
+		i.mu.refused.Forget(store.ViewOf(o), o.GetResourceVersion())
 		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}
 

@@ -98,7 +98,7 @@ func (l *listing) accept(o *Object) {
 	if ordering.Versionless(o.GetResourceVersion()) {
 		l.unversioned++
 	}
-	l.refused.Forget(store.ViewOf(o))
+	l.refused.Forget(store.ViewOf(o), o.GetResourceVersion())
 }
 
 // admit adds an object to the list.
@@ -116,11 +116,11 @@ func (l *listing) admit(o *Object) error {
 
 // refuse records a refused object of the list. It reports whether the object
 // was not yet known to be refused.
-func (l *listing) refuse(name types.NamespacedName, why error) bool {
+func (l *listing) refuse(name types.NamespacedName, version string, why error) bool {
 	_, limit := errors.AsType[*wire.LimitError](why)
 	l.senseless = l.senseless || !limit
 	l.rejected++
-	return l.refused.Add(name, why)
+	return l.refused.Add(name, version, why)
 }
 
 // nonsense returns why a list under way is not worth reading to its end, or
@@ -202,7 +202,6 @@ func (l *listing) pass(o *Object, err error) error {
 // reports whether the delete ends a state of it.
 func (l *listing) drop(name types.NamespacedName, ends func(*Object) bool) {
 	i := l.reflector.informer
-	l.refused.Forget(name)
 	if o := i.mu.staged.Get(name.Namespace, name.Name); o != nil && ends(o) {
 		i.unstage(o)
 	}

@@ -40,6 +40,9 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 			return nil, r.wentBack(id.ResourceVersion)
 		}
 		r.refuse(frame, id, err)
+		if r.listing == nil && r.informer.mu.store.Get(id.Namespace, id.Name) == nil {
+			r.at.opening.without()
+		}
 		if bare {
 			return nil, errUnversioned
 		}
@@ -52,18 +55,20 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 }
 
 // refusesEarlier reports whether a stream shows a state from before the position
-// that it has reached, which is refused: it says nothing of the object now. At
-// the beginning of a stream it may be of an object that exists, and a list
-// decides.
+// that it has reached, which is refused: it says nothing of the object now, unless
+// it repeats the state that was refused. At the beginning of a stream it may be of
+// an object that exists, and a list decides.
 func (r *reflector) refusesEarlier(id wire.Identity) bool {
 	at := &r.at.opening
 	if r.listing != nil || at.unordered() || !r.at.behind(id.ResourceVersion) {
 		return false
 	}
+	again := r.informer.mu.refused.At(types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, id.ResourceVersion)
 	if !at.over {
-		at.repeated, at.existing, at.odd, r.server.repeats = true, true, true, true
+		at.repeated, at.existing, r.server.repeats = true, true, true
+		at.odd = at.odd || !again
 	}
-	return at.over
+	return at.over && !again
 }
 
 // unversionedAt reports whether an object without a version may be read now: in
@@ -178,6 +183,7 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
 		if r.listing != nil {
+			r.listing.refused.Forget(name, id.ResourceVersion)
 			r.listing.drop(name, func(o *Object) bool { return ordering.Ends(id, o) })
 		} else {
 			r.informer.removeNamed(id)
@@ -188,12 +194,12 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	first := false
 	switch {
 	case r.listing != nil:
-		first = r.listing.refuse(name, why) && !r.informer.mu.refused.Has(name)
+		first = r.listing.refuse(name, id.ResourceVersion, why) && !r.informer.mu.refused.Has(name)
 	case errors.Is(why, ErrKind):
 		first = r.informer.mu.refused.All() == nil
 		r.informer.unknown(func(unknown *refusals.Set) { unknown.AddAll(why) })
 	default:
-		r.informer.unknown(func(unknown *refusals.Set) { first = unknown.Add(name, why) })
+		r.informer.unknown(func(unknown *refusals.Set) { first = unknown.Add(name, id.ResourceVersion, why) })
 	}
 
 	if r.listing == nil && r.informer.mu.refused.All() != nil {

@@ -14,6 +14,8 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 const (
@@ -28,17 +30,23 @@ const (
 // Set is the set of objects that an informer refused and that may exist all the
 // same. They are unknown, not absent: the store cannot answer for them.
 type Set struct {
-	names map[types.NamespacedName]struct{}
+	names map[types.NamespacedName]string // and the versions of their refused states, if they have an order
 	bytes int
 	all   error // why any object may be unknown; nil while names is complete
 	last  error // why the last one was refused
 }
 
-// Add records a refused object. It reports whether the object was not yet known
-// to be refused.
-func (s *Set) Add(name types.NamespacedName, why error) bool {
+// Add records that an object was refused at a version. It reports whether the
+// object was not yet known to be refused.
+func (s *Set) Add(name types.NamespacedName, version string, why error) bool {
 	s.last = why
-	if _, known := s.names[name]; known || s.all != nil {
+	if !ordering.Ordered(version) {
+		version = ""
+	}
+	if was, known := s.names[name]; known || s.all != nil {
+		if known {
+			s.names[name] = ordering.Further(was, version)
+		}
 		return false
 	}
 	size := len(name.Namespace) + len(name.Name)
@@ -47,9 +55,9 @@ func (s *Set) Add(name types.NamespacedName, why error) bool {
 		return true
 	}
 	if s.names == nil {
-		s.names = map[types.NamespacedName]struct{}{}
+		s.names = map[types.NamespacedName]string{}
 	}
-	s.names[name] = struct{}{}
+	s.names[name] = version
 	s.bytes += size
 
 	return true
@@ -58,9 +66,10 @@ func (s *Set) Add(name types.NamespacedName, why error) bool {
 // AddAll records that any object may be unknown.
 func (s *Set) AddAll(why error) { s.names, s.bytes, s.all, s.last = nil, 0, why, why }
 
-// Forget records that the state of an object is known again.
-func (s *Set) Forget(name types.NamespacedName) {
-	if _, known := s.names[name]; known {
+// Forget records that the state of an object at a version is known. A state from
+// before the refused one says nothing of that.
+func (s *Set) Forget(name types.NamespacedName, version string) {
+	if refused, known := s.names[name]; known && !ordering.Behind(version, refused) {
 		delete(s.names, name)
 		s.bytes -= len(name.Namespace) + len(name.Name)
 	}
@@ -77,6 +86,13 @@ func (s *Set) Clone() Set {
 func (s *Set) Has(name types.NamespacedName) bool {
 	_, known := s.names[name]
 	return known || s.all != nil
+}
+
+// At reports whether the state of an object at a version is the one that was
+// refused.
+func (s *Set) At(name types.NamespacedName, version string) bool {
+	refused, known := s.names[name]
+	return known && refused != "" && refused == version
 }
 
 // In reports whether an object of the namespace is unknown, or of any namespace

@@ -25,8 +25,8 @@ func named(namespace, name string) types.NamespacedName {
 // of its namespace and of all.
 func TestRefusedObjectIsUnknownUntilItIsAccepted(t *testing.T) {
 	var s refusals.Set
-	require.True(t, s.Add(named("ns", "a"), errLarge))
-	require.False(t, s.Add(named("ns", "a"), errLarge), "it is known already")
+	require.True(t, s.Add(named("ns", "a"), "7", errLarge))
+	require.False(t, s.Add(named("ns", "a"), "7", errLarge), "it is known already")
 	require.True(t, s.Has(named("ns", "a")))
 	require.False(t, s.Has(named("ns", "b")))
 	require.True(t, s.In("ns"))
@@ -36,7 +36,11 @@ func TestRefusedObjectIsUnknownUntilItIsAccepted(t *testing.T) {
 	require.Equal(t, errLarge, s.Last())
 	require.Equal(t, 1, s.Len())
 
-	s.Forget(named("ns", "a"))
+	s.Forget(named("ns", "a"), "6")
+	require.True(t, s.Has(named("ns", "a")), "a state from before says nothing of it")
+	require.True(t, s.At(named("ns", "a"), "7"))
+	require.False(t, s.At(named("ns", "a"), "6"))
+	s.Forget(named("ns", "a"), "7")
 	require.False(t, s.Has(named("ns", "a")))
 	require.False(t, s.In(""))
 	require.Zero(t, s.Len())
@@ -56,15 +60,15 @@ func TestHazardServerRefusedWithoutEnd(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			var s refusals.Set
 			for i := range 2000 {
-				s.Add(named("ns", tc.name(i)), errLarge)
+				s.Add(named("ns", tc.name(i)), "", errLarge)
 				require.LessOrEqual(t, s.Len(), tc.most)
 			}
 			require.Equal(t, errLarge, s.All())
 			require.Zero(t, s.Len())
 			require.True(t, s.Has(named("other", "any")))
 			require.True(t, s.In("other"))
-			require.False(t, s.Add(named("ns", "one more"), errLarge))
-			s.Forget(named("ns", "one more"))
+			require.False(t, s.Add(named("ns", "one more"), "1", errLarge))
+			s.Forget(named("ns", "one more"), "1")
 			require.True(t, s.Has(named("ns", "one more")), "one accepted object does not make the others known")
 		})
 	}
@@ -75,8 +79,8 @@ func TestForgottenNamesMakeRoom(t *testing.T) {
 	var s refusals.Set
 	for i := range 10_000 {
 		name := named("ns", strings.Repeat("x", 1000)+strconv.Itoa(i))
-		s.Add(name, errLarge)
-		s.Forget(name)
+		s.Add(name, "1", errLarge)
+		s.Forget(name, "2")
 	}
 	require.NoError(t, s.All())
 }
