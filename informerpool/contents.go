@@ -225,6 +225,7 @@ func (i *informer) sweepLocked(l *listing, rv string) {
 			continue
 		}
 		i.mu.store.Remove(o)
+		i.scopeLocked()
 		i.leadLocked(delta.Vanished(o), at)
 		i.emitLocked(delta.Vanished(o))
 	}
@@ -283,6 +284,7 @@ func (i *informer) mergeLocked(values indexed) {
 	for o := range i.mu.staged.All() {
 		old := i.mu.store.Of(o)
 		i.mu.store.Put(old, o, values.of(o))
+		i.scopeLocked()
 		i.mu.refused.Forget(store.ViewOf(o), o.GetResourceVersion())
 		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}
@@ -338,10 +340,14 @@ func (i *informer) emitLocked(c delta.Change) {
 // under way.
 func (i *informer) sizeLocked() int64 { return i.mu.store.Size() + i.mu.seen.bytes }
 
+// scopeLocked publishes the scope of the store's objects, before handlers receive
+// events, and read.
+func (i *informer) scopeLocked() { i.published.scope.Store(int32(i.mu.store.Scope())) }
+
 // chargeLocked updates the cluster's memory and the scope of the store's
 // objects.
 func (i *informer) chargeLocked() {
-	i.published.scope.Store(int32(i.mu.store.Scope()))
+	i.scopeLocked()
 	bytes := i.mu.store.Size()
 	if i.mu.staged != nil {
 		bytes += i.mu.staged.Bytes

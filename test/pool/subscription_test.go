@@ -382,3 +382,28 @@ func TestHazardHandlerIsToldBeforeReadsAreAnswered(t *testing.T) {
 		})
 	}
 }
+
+// TestHazardHandlerIsToldBeforeTheScopeIsKnown: a handler that receives an object
+// of a list finds whether objects are in namespaces, although the cache had none
+// before.
+func TestHazardHandlerIsToldBeforeTheScopeIsKnown(t *testing.T) {
+	for range repeat.Times(40) {
+		pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+			var told, early atomic.Int64
+			pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) {
+				told.Add(1)
+				if _, known := l.Namespaced(); !known {
+					early.Add(1)
+				}
+			}))
+			s.Away(func() {
+				for n := range 300 {
+					s.Put("ns", strconv.Itoa(n), 1)
+				}
+			})
+			require.EqualValues(t, 300, told.Load())
+			require.Zero(t, early.Load())
+		})
+	}
+}
