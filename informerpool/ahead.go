@@ -39,6 +39,7 @@ type lead struct {
 	listing bool   // a list is under way
 	coming  uint64 // the version of the list that it is about to show
 	debts   ahead.Debts[Key]
+	left    uint64 // the latest version that any had shown of its history when another epoch was entered
 }
 
 // showing is whether an informer answers reads, and of which epoch.
@@ -106,6 +107,9 @@ func (s *siblings) showLocked(i *informer, synced bool, shows era) {
 	if is {
 		s.shows[i.lead.showing()]--
 	}
+	if i.lead.shows != shows {
+		i.lead.left = 0
+	}
 	i.lead.synced, i.lead.shows = synced, shows
 	if is {
 		s.shows[i.lead.showing()]++
@@ -127,7 +131,7 @@ func (s *siblings) beginList(i *informer, epoch Epoch) (shown string) {
 			if lead.shows.number > number {
 				number, most = lead.shows.number, 0
 			}
-			most = max(most, lead.most)
+			most = max(most, lead.most, lead.left)
 		}
 		if s.era == (era{epoch, number}) {
 			most = max(most, other.lead.coming)
@@ -151,7 +155,7 @@ func (s *siblings) inherit(i, from *informer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addLocked(i)
-	i.lead.debts = from.lead.debts.Clone()
+	i.lead.debts, i.lead.left = from.lead.debts.Clone(), from.lead.left
 }
 
 // number returns the number of the history, within an epoch, that a list shows,
@@ -211,11 +215,37 @@ func (s *siblings) wentBack(epoch Epoch) bool {
 	return s.era.epoch == epoch && s.era.number > 0
 }
 
-// enterLocked makes a history the newest one.
+// enterLocked makes a history the newest one. If its epoch comes back, informers
+// may still show it, which have not noticed that it was another one meanwhile: of
+// what was shown before only the latest version is known.
 func (s *siblings) enterLocked(history era) {
-	s.era, s.changes, s.ended = history, ahead.Changes{}, 0
+	left, latest := s.ended, uint64(0)
+	for i := range s.members {
+		if i.lead.shows == s.era {
+			left = max(left, i.lead.most)
+		}
+	}
+	for i := range s.members {
+		switch i.lead.shows {
+		case s.era:
+			i.lead.left = left
+		case history:
+			latest = max(latest, i.lead.most, i.lead.left)
+		}
+	}
+	s.beginLocked(history, latest)
+}
+
+// beginLocked makes a history the newest one, of which changes up to a version
+// may have been shown.
+func (s *siblings) beginLocked(history era, latest uint64) {
+	s.era, s.changes, s.ended = history, ahead.Forgot(latest), 0
 	for i := range s.members {
 		i.lead.debts = ahead.Debts[Key]{}
+		if i.lead.shows == history {
+			i.lead.left = 0
+			i.lead.debts.OweAll(latest)
+		}
 	}
 }
 
@@ -223,7 +253,7 @@ func (s *siblings) enterLocked(history era) {
 func (s *siblings) forgetShown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.enterLocked(s.era)
+	s.beginLocked(s.era, 0)
 }
 
 // forgetLocked drops the changes that all informers have reached.

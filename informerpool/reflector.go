@@ -350,6 +350,8 @@ func (r *reflector) checkHistory(err error) error {
 		r.backoff.Reset()
 		r.informer.doubtState() // before what is kept of it is dropped
 		r.rolledBack(err, over)
+	case errors.Is(err, ErrEpochChanged):
+		r.at.relist() // also if the epoch comes back: only a list ends the doubt
 	case errors.Is(err, ErrKind):
 		r.at.relist() // the rest of the response cannot be trusted either
 		r.kind.forget(&r.informer.key)

@@ -35,6 +35,9 @@ type Changes struct {
 	review int    // at how many of them to forget
 }
 
+// Forgot returns changes of which only the latest version is known.
+func Forgot(latest uint64) Changes { return Changes{forgot: latest} }
+
 // Change is the last change of an object.
 type Change struct {
 	At    uint64 // its version
@@ -114,6 +117,9 @@ type debt struct {
 func (d *Debts[S]) Owe(to S, shown uint64) {
 	d.change(to, func(is *debt) { is.shown = max(is.shown, shown) })
 }
+
+// OweAll records that others have shown changes up to a version, and not which.
+func (d *Debts[S]) OweAll(latest uint64) { d.rest = max(d.rest, latest) }
 
 // Listed records that another informer has listed at a version.
 func (d *Debts[S]) Listed(to S, at uint64) {
