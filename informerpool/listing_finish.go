@@ -115,7 +115,7 @@ func (l *listing) verdict() error {
 // read shows objects of both.
 func (l *listing) trim(rv string) error {
 	r := l.reflector
-	another := l.apart()
+	another := l.apart() || !r.informer.follows(r.informer.shows())
 	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
 		r.informer.commitTrimmed(l, rv)
@@ -145,8 +145,9 @@ func (l *listing) abort(err error) {
 	r.listing = nil
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
-	own := confirmed && !l.apart() && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach)
-	if own && r.informer.hasSynced() && !errors.Is(err, ErrBudget) {
+	own := confirmed && !l.apart() && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach) &&
+		r.informer.follows(r.informer.shows()) && l.disproved(l.version) == nil
+	if own && !errors.Is(err, ErrBudget) {
 		r.informer.commitPart()
 		return
 	}

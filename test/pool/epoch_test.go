@@ -4,8 +4,10 @@
 package pool_test
 
 import (
+	"context"
 	"io"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,4 +94,59 @@ func TestHazardEpochComesBackForSomeInformers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// pausing is a server that leaves a request for a second page of all objects
+// unanswered.
+type pausing struct {
+	*pooltest.Server
+
+	pauses *atomic.Bool
+}
+
+// List implements informerpool.Source.
+func (s pausing) List(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	if s.pauses.Load() && r.Key == pooltest.Everything && r.Options.Continue != "" {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return s.Server.List(ctx, r)
+}
+
+// TestHazardPartOfAListIsOfAHistoryThatAnotherInformerHasFound: while an informer
+// lists, another one finds that the history is another one. What the list has
+// brought so far is of that, and is not shown beside objects of the earlier one.
+func TestHazardPartOfAListIsOfAHistoryThatAnotherInformerHasFound(t *testing.T) {
+	var pauses atomic.Bool
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		s := o.Source.(*pooltest.Server)
+		s.NoStream = true
+		o.PageSize, o.Source = 2, pausing{s, &pauses}
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			s.Put("ns", name, 1)
+		}
+		other := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		was := pooltest.Contents(t, l)
+
+		pauses.Store(true)
+		s.Deafly(func() { s.Put("ns", "a", 2) })
+		s.Compact()
+		watches := map[informerpool.Key]*pooltest.Watch{}
+		for w := range watchesOf(s) {
+			watches[w.Key] = w
+		}
+		watches[l.Key()].End(io.ErrUnexpectedEOF)
+		pooltest.After(5 * time.Second)
+		watches[other.Key()].Push(pooltest.BookmarkFrame(101, false))
+		synctest.Wait()
+		require.Error(t, l.Trust(time.Hour))
+		require.Equal(t, was, pooltest.Contents(t, l))
+
+		pauses.Store(false)
+		pooltest.After(5 * time.Minute)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+		require.NoError(t, l.Trust(time.Minute))
+	})
 }
