@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,14 @@ type attempt struct {
 	evicted   bool                    // everything is to be forgotten before the next one
 	forgotten []func()                // called, with the lock held, after that
 	finding   error                   // of an audit
+}
+
+// doubt records why a list is due, unless that the history is over is to be heeded
+// yet: a list follows that, too.
+func (a *attempt) doubt(why error) {
+	if !errors.Is(a.finding, ErrHistory) {
+		a.finding = why
+	}
 }
 
 // begin starts an attempt of the reflector: one connection, from waiting for
@@ -174,7 +183,7 @@ func (i *informer) distrust(found error) {
 
 // doubtful makes the reflector give up its watch and list.
 func (i *informer) doubtful(why error) {
-	i.interrupt(errAudited, func() { i.mu.attempt.finding = why })
+	i.interrupt(errAudited, func() { i.mu.attempt.doubt(why) })
 }
 
 // takeFinding returns, once, what an audit has found since the last attempt.

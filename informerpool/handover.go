@@ -75,6 +75,7 @@ func (h *handOver) finish() {
 		h.pool.options.Logger.V(1).Info("Informer continues a wider one",
 			"informer", to.key.String(), "wider", h.from.key.String())
 		to.copyIndexes(h.from)
+		h.pool.relistEarlier(to, false) // a later history may have been entered before it was there to be told
 	}
 	for _, i := range h.asked {
 		h.pool.auditSeen(i)

@@ -23,13 +23,7 @@ import (
 // that shows an earlier one answers no reads, and has no reason to list.
 func TestHazardInformerIsLeftInAnEarlierHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := fakeapi.New(fakeapi.Options{Identity: "one"})
-		client := &http.Client{Transport: server.Transport()}
-		p, err := New(Options{Source: FromREST(func(context.Context, types.NamespacedName) (Endpoint, error) {
-			return Endpoint{Client: client, URL: "http://fake"}, nil
-		})})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, p.Close(context.Background())) }()
+		p := newFakePool(t)
 		var informers []*informer
 		for _, name := range []string{"default", "kube-system"} {
 			l, err := p.Acquire(t.Context(), Key{
@@ -65,5 +59,70 @@ func TestHazardInformerIsLeftInAnEarlierHistory(t *testing.T) {
 			p.relistEarlier(i, false)
 		}
 		requireHistory(2)
+	})
+}
+
+// newFakePool returns a pool on a fake API server, which is closed at the end of
+// the test.
+func newFakePool(t *testing.T) *Pool {
+	t.Helper()
+	server := fakeapi.New(fakeapi.Options{Identity: "one"})
+	client := &http.Client{Transport: server.Transport()}
+	p, err := New(Options{Source: FromREST(func(context.Context, types.NamespacedName) (Endpoint, error) {
+		return Endpoint{Client: client, URL: "http://fake"}, nil
+	})})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close(context.Background())) })
+	return p
+}
+
+// acquireNamespaces returns a lease on the namespaces with a label.
+func acquireNamespaces(t *testing.T, p *Pool, label string) *Lease {
+	t.Helper()
+	l, err := p.Acquire(t.Context(), Key{
+		Resource:      schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+		LabelSelector: label,
+	})
+	require.NoError(t, err)
+	require.NoError(t, l.WaitForSync(t.Context()))
+	return l
+}
+
+// TestHazardContinuedInformerIsLeftInAnEarlierHistory: a history was entered, and
+// those that show the earlier one are about to be told, when one of them is
+// continued by another one.
+func TestHazardContinuedInformerIsLeftInAnEarlierHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFakePool(t)
+		wide := acquireNamespaces(t, p, "")
+		rider := acquireNamespaces(t, p, "kubernetes.io/metadata.name=default")
+		require.Same(t, wide.informer(), rider.informer())
+		first := wide.informer().shows()
+		_, entered := wide.informer().siblings.number(first.epoch, true, first.number)
+		require.True(t, entered)
+		wide.ReleaseNow()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NotEqual(t, wide.Key(), rider.ServedBy())
+		require.Equal(t, first.number+1, rider.informer().shows().number)
+		require.NoError(t, rider.Trust(time.Minute))
+	})
+}
+
+// TestHazardFindingIsLostToADoubt: an informer whose history was found to be over
+// is asked to list for a lesser reason before it has heeded that.
+func TestHazardFindingIsLostToADoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFakePool(t)
+		i := acquireNamespaces(t, p, "").informer()
+		first := i.shows()
+		i.interrupt(errAudited, func() { // as distrust and doubtful do, one right after the other
+			i.mu.doubt, i.mu.attempt.finding = ErrHistory, ErrHistory
+			i.mu.attempt.doubt(errLacked)
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, first.number+1, i.shows().number)
+		require.NoError(t, i.distrustLocked(time.Minute))
 	})
 }
