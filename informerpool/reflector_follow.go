@@ -66,7 +66,9 @@ func (r *reflector) applyNext(ctx context.Context, s *stream) error {
 		r.informer.remove(o)
 	} else {
 		if err := r.checkRoom(o); err != nil {
-			r.informer.unknown(func(unknown *refusals.Set) { unknown.Add(store.NameOf(o), o.GetResourceVersion(), err) })
+			r.informer.unknown(func(unknown *refusals.Set) {
+				unknown.Add(store.NameOf(o), o.GetResourceVersion(), err)
+			})
 			return err
 		}
 		r.informer.put(o)
