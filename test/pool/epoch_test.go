@@ -129,6 +129,7 @@ func TestHazardPartOfAListIsOfAHistoryThatAnotherInformerHasFound(t *testing.T) 
 		other := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		was := pooltest.Contents(t, l)
+		synctest.Wait() // for the watches
 
 		pauses.Store(true)
 		s.Deafly(func() { s.Put("ns", "a", 2) })
