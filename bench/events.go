@@ -19,32 +19,58 @@ const eventPods = 2000
 
 // events measures how changes of Pods reach a handler.
 func (p plan) events(ctx context.Context, r *report) error {
-	for _, s := range p.fleetSubjects() {
+	taken, err := p.inTurns(ctx, func(s string, round int) (measure.Figures, error) {
 		if s == subjects.ClusterAPI {
-			r.note(fmt.Sprintf("events, %g per second: processor time per event", p.rates[0]), s,
-				"its informers are those of controller-runtime/typed")
-			continue
+			return nil, errSameInformers
 		}
-		f, err := p.eventsOf(ctx, s)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s, err)
+		rest := max(p.rest/3, 2*time.Second)
+		if round > 0 {
+			rest /= 2
 		}
-		for _, rate := range p.rates {
-			add := func(what, figure, unit string, times float64) {
-				value := f[fmt.Sprintf("%s-%g", figure, rate)] * times
-				r.add(fmt.Sprintf("events, %g per second: %s", rate, what), s, value, unit, nil)
+		return p.eventsOf(ctx, s, rest)
+	}, func(s, why string) {
+		r.note(fmt.Sprintf("events, %g per second: processor time per event", p.rates[0]), s, why)
+	})
+	if err != nil {
+		return err
+	}
+
+	for _, rate := range p.rates {
+		work := fmt.Sprintf("events, %g per second: ", rate)
+		figure := func(name string) string { return fmt.Sprintf("%s-%g", name, rate) }
+		for _, x := range []struct {
+			what, figure, unit string
+			times              float64
+		}{
+			{"processor time per event, beyond a raw watch", "cpu", "µs", 1e6},
+			{"delay beyond a raw watch, median", "p50", "ms", 1e3},
+			{"delay beyond a raw watch, p99", "p99", "ms", 1e3},
+			{"delivered one by one", "delivered", "%", 100},
+		} {
+			for _, s := range p.fleetSubjects() {
+				if v, ok := taken.median(s, figure(x.figure)); ok {
+					r.add(work+x.what, s, v*x.times, x.unit, nil)
+				}
 			}
-			add("processor time per event, beyond a raw watch", "cpu", "µs", 1e6)
-			add("delay beyond a raw watch, median", "p50", "ms", 1e3)
-			add("delay beyond a raw watch, p99", "p99", "ms", 1e3)
-			add("delivered one by one", "delivered", "%", 100)
+		}
+		if ratio, ok := taken.ratio(subjects.Fleetcache, subjects.Typed, figure("cpu")); ok {
+			b := atMost(1)
+			if p.light { // a few dozen events, in one turn
+				b = nil
+			}
+			r.add(work+"processor time per event, ours / typed", subjects.Fleetcache, ratio, "times", b)
 		}
 	}
 
 	return nil
 }
 
-func (p plan) eventsOf(ctx context.Context, subject string) (f measure.Figures, err error) {
+// errSameInformers is why Cluster API's cache has no events of its own.
+var errSameInformers = errors.New("its informers are those of " + subjects.Typed)
+
+func (p plan) eventsOf(
+	ctx context.Context, subject string, rest time.Duration,
+) (f measure.Figures, err error) {
 	url, stop, err := startFleet(ctx, fleetserver.Options{
 		Clusters: 1,
 		Objects:  eventPods,
@@ -62,7 +88,7 @@ func (p plan) eventsOf(ctx context.Context, subject string) (f measure.Figures, 
 		Control:  url,
 		Kinds:    fleetserver.Kinds()[:1],
 		Rates:    p.rates,
-		Rest:     max(p.rest/3, 2*time.Second),
+		Rest:     rest,
 		Patience: p.patience,
 	})
 }

@@ -121,15 +121,18 @@ func (p plan) idleClusters(ctx context.Context, r *report) error {
 		each := func(name string) float64 {
 			return (large[name] - small[name]) / float64((idleFleets-1)*p.peerClusters)
 		}
-		b := atMost(90_000.0 / kib)
-		if s != subjects.Fleetcache {
-			b = nil
+		add := func(what string, value float64, unit string, b *bound) {
+			if s != subjects.Fleetcache {
+				b = nil
+			}
+			r.add("idle cluster of 5 informers: "+what, s, value, unit, b)
 		}
-		r.add("idle cluster of 5 informers: heap and stack", s, (each("heap")+each("stack"))/kib, "KiB", b)
-		r.add("idle cluster of 5 informers: heap", s, each("heap")/kib, "KiB", nil)
-		r.add("idle cluster of 5 informers: stack", s, each("stack")/kib, "KiB", nil)
-		r.add("idle cluster of 5 informers: goroutines", s, each("goroutines"), "goroutines", nil)
-		r.add("idle cluster of 5 informers: share of a core at rest", s, each("rest/cpu")*100, "%", nil)
+		add("heap and stack", (each("heap")+each("stack"))/kib, "KiB", atMost(90_000.0/kib))
+		add("heap", each("heap")/kib, "KiB", nil)
+		add("stack", each("stack")/kib, "KiB", nil)
+		add("goroutines", each("goroutines"), "goroutines", atMost(6))
+		add("connections", each("connections"), "connections", atMost(1))
+		add("share of a core at rest", each("rest/cpu")*100, "%", nil)
 	}
 
 	return nil
