@@ -51,6 +51,7 @@ type plan struct {
 	patience                  time.Duration // bounds each wait for a fleet
 	rates                     []float64     // changes per second, for events
 	kindObjects               int           // of each kind in one cluster
+	smallKinds                int           // of a few objects each
 	objectGrowth              []int         // objects of one kind
 }
 
@@ -79,6 +80,7 @@ var (
 		patience:     5 * time.Minute,
 		rates:        []float64{5, 500},
 		kindObjects:  2000,
+		smallKinds:   boundedKinds,
 		objectGrowth: []int{1000, 3000, 10000, 30000},
 	}
 	short = plan{
@@ -103,6 +105,7 @@ var (
 		patience:     time.Minute,
 		rates:        []float64{20},
 		kindObjects:  200,
+		smallKinds:   40,
 		objectGrowth: []int{200, 500},
 	}
 )

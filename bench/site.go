@@ -103,6 +103,7 @@ func (p plan) steps(s *site) []step {
 		{"read", s.withPods(p.read)},
 		{"kinds", s.on(s.kinds)},
 		{"objects", s.on(s.objectGrowth)},
+		{"small", p.smallSets},
 		{"floors", p.floors},
 		{"events", p.events},
 		{"operator", p.operator},

@@ -146,6 +146,7 @@ func (t Task) kind(ctx context.Context, open Open) (Figures, error) {
 
 	return Figures{
 		"heap":        (after.Heap - before.Heap) / float64(n),
+		"stack":       (after.Stack - before.Stack) / float64(n),
 		"cpu":         used.Seconds() / float64(n),
 		"elapsed":     took.Seconds(),
 		"peak":        (peak - resident) / float64(n),

@@ -47,7 +47,7 @@ type cluster struct {
 	mu     sync.Mutex // protects the fields below, and what the tables say
 	rv     int64
 	oldest int64    // the oldest version from which a watch can resume
-	tables []*table // in the order of objects.Mix
+	tables []*table // in the order of Fleet.kinds
 	next   int      // table to change
 	server *http.Server
 	served chan struct{} // closed when server has ended
@@ -81,11 +81,11 @@ func newCluster(f *Fleet, block, i int) (*cluster, error) {
 		address:   addressOf(block, i),
 		token:     "token-of-" + clusterName(i) + "-" + rand.Text(),
 		generator: objects.Generator{Seed: f.options.Seed<<20 + uint64(i), Replicas: f.options.Replicas},
-		rv:        firstVersion + int64(len(objects.Mix)*f.options.Objects),
+		rv:        firstVersion + int64(len(f.kinds)*f.options.Objects),
 		oldest:    firstVersion,
 	}
 	c.uid = c.generator.ClusterUID()
-	for i, k := range objects.Mix {
+	for i, k := range f.kinds {
 		c.tables = append(c.tables, newTable(c, i, k))
 	}
 	host, _, err := net.SplitHostPort(c.address)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -48,6 +49,10 @@ type representation struct {
 	metadata bool // metadata only
 }
 
+// isCustom reports whether a CustomResourceDefinition defines the kind, so that
+// only metadata is served as protobuf.
+func (t *table) isCustom() bool { return !scheme.Scheme.Recognizes(t.kind.GVK) }
+
 // representationOf returns the first of the representations that the client
 // accepts. Without a table, what it represents is not reduced to metadata.
 func representationOf(r *http.Request, t *table) representation {
@@ -55,6 +60,9 @@ func representationOf(r *http.Request, t *table) representation {
 		media, _, _ := strings.Cut(strings.TrimSpace(clause), ";")
 		metadata := strings.Contains(clause, "as=PartialObjectMetadata")
 		if media != protobufType && media != jsonType || metadata && t == nil {
+			continue
+		}
+		if media == protobufType && !metadata && t != nil && t.isCustom() {
 			continue
 		}
 		return representation{
@@ -132,16 +140,36 @@ func (p representation) many(w http.ResponseWriter, r *http.Request, m metav1.Li
 	return errors.Join(err, z.Close())
 }
 
+// customList is a list of objects of a custom kind, which have no common type.
+type customList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []runtime.Object `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *customList) DeepCopyObject() runtime.Object {
+	out := &customList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
+	for _, o := range l.Items {
+		out.Items = append(out.Items, o.DeepCopyObject())
+	}
+	return out
+}
+
 // list makes the list; its items do not name their kind, unless they are
-// metadata only.
+// metadata only or custom.
 func (p representation) list(m metav1.ListMeta, items []client.Object) (runtime.Object, error) {
 	gvk := p.table.kind.GVK
 	gvk.Kind += "List"
 	var list runtime.Object
-	if p.metadata {
+	switch {
+	case p.metadata:
 		gvk = metaVersion.WithKind("PartialObjectMetadataList")
 		list = &metav1.PartialObjectMetadataList{ListMeta: m}
-	} else {
+	case p.table.isCustom():
+		list = &customList{ListMeta: m}
+	default:
 		var err error
 		if list, err = scheme.Scheme.New(gvk); err != nil {
 			return nil, err
@@ -158,7 +186,7 @@ func (p representation) list(m metav1.ListMeta, items []client.Object) (runtime.
 	all := make([]runtime.Object, len(items))
 	for i, o := range items {
 		all[i] = p.of(o)
-		if !p.metadata {
+		if !p.metadata && !p.table.isCustom() {
 			all[i].GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
 	}
@@ -214,6 +242,11 @@ func (f *frames) write(event watch.EventType, o runtime.Object) error {
 func (f *frames) flush() error { return http.NewResponseController(f.w).Flush() }
 
 func newObject(gvk schema.GroupVersionKind) (client.Object, error) {
+	if !scheme.Scheme.Recognizes(gvk) {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(gvk)
+		return u, nil
+	}
 	o, err := scheme.Scheme.New(gvk)
 	if err != nil {
 		return nil, err

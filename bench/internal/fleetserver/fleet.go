@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +24,8 @@ type Options struct {
 	Clusters int
 	// Objects is the number of objects of each kind and cluster.
 	Objects int
+	// Custom is the number of custom kinds, each with as many objects.
+	Custom int
 	// Replicas is how many Pods share labels and an owner; see
 	// objects.Generator.
 	Replicas int
@@ -35,6 +39,7 @@ type Options struct {
 // Fleet serves clusters. Its methods are safe for concurrent use.
 type Fleet struct {
 	options Options
+	kinds   []objects.Kind
 	// managed are the managedFields of the kinds.
 	managed []*objects.Managed
 	// paths serves what is no resource, and is the same in all clusters:
@@ -59,8 +64,21 @@ func Start(o Options) (*Fleet, error) {
 	if o.Bookmarks == 0 {
 		o.Bookmarks = time.Minute
 	}
-	f := &Fleet{options: o, paths: fakeapi.New(fakeapi.Options{})}
-	for _, k := range objects.Mix {
+	f := &Fleet{options: o, kinds: slices.Clone(objects.Mix)}
+	var custom []fakeapi.Kind
+	for n := range o.Custom {
+		k := objects.Custom(n)
+		f.kinds = append(f.kinds, k)
+		custom = append(custom, fakeapi.Kind{
+			Group:    k.GVK.Group,
+			Kind:     k.GVK.Kind,
+			Versions: []string{k.GVK.Version},
+			Resource: k.Resource,
+			Singular: strings.ToLower(k.GVK.Kind),
+		})
+	}
+	f.paths = fakeapi.New(fakeapi.Options{Kinds: custom})
+	for _, k := range f.kinds {
 		f.managed = append(f.managed, objects.NewManaged(k))
 	}
 	block, err := freeBlock()
@@ -221,11 +239,21 @@ func kindOf(k objects.Kind) measure.Kind {
 	}
 }
 
-// Kinds returns the kinds that the clusters have objects of.
+// Kinds returns the kinds that the clusters have objects of, without custom
+// ones.
 func Kinds() []measure.Kind {
 	var kinds []measure.Kind
 	for _, k := range objects.Mix {
 		kinds = append(kinds, kindOf(k))
+	}
+	return kinds
+}
+
+// Custom returns the custom kinds of a Fleet with as many.
+func Custom(n int) []measure.Kind {
+	var kinds []measure.Kind
+	for i := range n {
+		kinds = append(kinds, kindOf(objects.Custom(i)))
 	}
 	return kinds
 }

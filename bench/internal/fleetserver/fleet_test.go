@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,36 @@ func TestRequestsAreCountedByWhatTheyAre(t *testing.T) {
 	require.Equal(t, few+1+few, n.Objects)
 	require.Equal(t, 1, n.Connections)
 	require.Greater(t, n.Sent, 50_000)
+}
+
+// TestCustomKindsAreMeasured: in the forms in which an API server has them, and
+// with as many objects as other kinds.
+func TestCustomKindsAreMeasured(t *testing.T) {
+	const custom = 5
+	f := newFleet(t, fleetserver.Options{Clusters: 1, Objects: few, Custom: custom})
+	s := newSite(t, configOf(f.Clusters()[0]), nil, nil)
+	const path = "/apis/bench.example.com/v1/customs1"
+	require.Equal(t, "application/vnd.kubernetes.protobuf",
+		s.look(t, path, accepts["metadata list in protobuf"]).Media)
+	list := s.look(t, path, accepts["list in protobuf"])
+	require.Equal(t, "application/json", list.Media)
+	require.Equal(t, "bench.example.com/v1 Custom1List", list.Kind)
+	require.Len(t, list.Names, few)
+	require.Equal(t, slices.Repeat([]string{"bench.example.com/v1 Custom1"}, few), list.ItemKinds,
+		"unlike those of built-in kinds")
+
+	task := fleetTask(t, f, "")
+	task.Work, task.Clusters, task.First, task.Kinds = measure.WorkKind, f.Clusters(), task.Kinds[0],
+		fleetserver.Custom(custom)
+	for range task.Kinds {
+		task.Counts = append(task.Counts, few)
+	}
+	for _, task.Subject = range []string{subjects.Fleetcache, subjects.Unstructured} {
+		figures, err := task.Run(t.Context(), subjects.Named)
+		require.NoError(t, err)
+		require.Positive(t, figures["heap"])
+		require.EqualValues(t, custom*few, figures["objects"])
+	}
 }
 
 func TestWhatIsNotServedIsRefused(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // first, which do not change.
 type table struct {
 	cluster *cluster
-	number  int // in objects.Mix
+	number  int // in Fleet.kinds
 	kind    objects.Kind
 	first   int64 // version of object number 0
 	changed map[int]revision

@@ -57,7 +57,10 @@ func (m *Managed) Add(g Generator, o client.Object) error {
 			Subresource: subresource,
 		}
 	}
-	managers := writers[m.kind.GVK.Kind]
+	managers, known := writers[m.kind.GVK.Kind]
+	if !known {
+		managers = [2]string{"helm", "custom-controller"}
+	}
 	entries := []metav1.ManagedFieldsEntry{entry(managers[0], "", m.main)}
 	if m.status != nil {
 		entries = append(entries, entry(managers[1], "status", m.status))

@@ -109,6 +109,24 @@ func newKind[T client.Object](resource, group, version, kind string, make func(G
 	}
 }
 
+// customShapes are the kinds whose objects those of the custom kinds look like,
+// in turn.
+var customShapes = []Kind{Widgets, Deployments, ConfigMaps, Pods}
+
+// customSeeds keeps the objects of the custom kinds of one shape apart.
+const customSeeds = 1 << 32
+
+// Custom returns custom kind number n. Its objects have the shape of those of
+// another kind, but none is like another.
+func Custom(n int) Kind {
+	shape := customShapes[n%len(customShapes)]
+	return newKind(fmt.Sprintf("customs%d", n), WidgetGroup, "v1", fmt.Sprintf("Custom%d", n),
+		func(g Generator, i int) client.Object {
+			g.Seed += uint64(n+1) * customSeeds
+			return shape.New(g, i)
+		})
+}
+
 // TeamPrefix begins the names of the namespaces.
 const TeamPrefix = "team-"
 

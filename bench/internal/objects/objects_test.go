@@ -13,7 +13,9 @@ import (
 	"github.com/fleetcache/fleetcache/bench/internal/objects"
 )
 
-var kinds = append([]objects.Kind{objects.Widgets, objects.TLSSecrets}, objects.Mix...)
+var kinds = append([]objects.Kind{
+	objects.Widgets, objects.TLSSecrets, objects.Custom(0), objects.Custom(1),
+}, objects.Mix...)
 
 func TestObjectsAreRepeatableAndNoneRepeatsAnother(t *testing.T) {
 	texts, uids := map[string]bool{}, map[string]bool{}
@@ -38,6 +40,15 @@ func TestObjectsAreRepeatableAndNoneRepeatsAnother(t *testing.T) {
 	}
 	require.Len(t, texts, n*len(kinds)*len(clusters))
 	require.Len(t, uids, n*(len(kinds)-1)*len(clusters), "Secrets of both types would have the same UIDs")
+}
+
+func TestCustomKindsOfOneShapeShareNoContent(t *testing.T) {
+	one, other := objects.Custom(1), objects.Custom(5)
+	first, second := one.New(objects.Generator{}, 7), other.New(objects.Generator{}, 7)
+	require.IsType(t, first, second)
+	second.GetObjectKind().SetGroupVersionKind(one.GVK)
+	require.Equal(t, first.GetName(), second.GetName())
+	require.NotEqual(t, first, second)
 }
 
 func TestReplicasShareLabelsAndOwner(t *testing.T) {
