@@ -291,10 +291,15 @@ func (p plan) read(ctx context.Context, on server, r *report) error {
 		intoUnstructured, intoTypedHot, intoTypedShared, intoTyped, intoTypedInTurn, intoMetadata,
 		bareUnstructured, bareMetadata, getOnly,
 		nameInHandler, labelInHandler,
+		ofDeployment + intoTypedHot, ofDeployment + intoTypedShared, ofDeployment + intoTyped,
+		ofDeployment + intoTypedInTurn, ofSecret + intoMetadata, listTyped,
 	} {
-		r.add("read", ours+": "+name, f[name], "ns", nil)
+		r.add("read", ours+": "+name, f[name], "ns", longest[name])
 	}
-	for _, name := range []string{peerUnstructured, peerTyped, peerMetadata, peerName, peerLabel} {
+	for _, name := range []string{
+		peerUnstructured, peerTyped, peerMetadata, peerName, peerLabel,
+		ofDeployment + peerTyped, ofSecret + peerMetadata, peerList,
+	} {
 		r.add("read", "controller-runtime: "+name, f[name], "ns", nil)
 	}
 	for _, c := range comparisons {

@@ -10,8 +10,13 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/fleetcache/fleetcache/bench/internal/objects"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -81,6 +86,39 @@ func (s *site) idle(ctx context.Context, on server, r *report) error {
 	return s.plan.idle(ctx, on, r)
 }
 
+// read adds what is read besides Pods as they are: as many Deployments and
+// Secrets as there are Pods in the namespace that is read from, and a label by
+// which Pods are listed.
+func (s *site) read(ctx context.Context, on server, r *report) error {
+	c, err := dynamic.NewForConfig(on.config())
+	if err != nil {
+		return err
+	}
+	g, writing := errgroup.WithContext(ctx)
+	g.SetLimit(writers)
+	generator := objects.Generator{}
+	for _, k := range []objects.Kind{objects.Deployments, objects.Secrets} {
+		for i := range s.plan.pods / objects.Teams {
+			g.Go(func() error { return writeObject(writing, c, k, k.New(generator, i*objects.Teams)) })
+		}
+	}
+	label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, listLabel, listValue)
+	for i := 0; i < s.plan.pods; i += listedOf {
+		p := generator.Pod(i)
+		in := c.Resource(pods.resource).Namespace(p.Namespace)
+		g.Go(func() error {
+			by := metav1.PatchOptions{FieldManager: "kubectl-label"}
+			_, err := in.Patch(writing, p.Name, types.MergePatchType, label, by)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+
+	return s.plan.read(ctx, on, r)
+}
+
 // sizes reports how large the pods are.
 func (s *site) sizes(ctx context.Context, on server, r *report) error {
 	whole, stripped, err := sizes(ctx, on.config())
@@ -100,7 +138,7 @@ func (p plan) steps(s *site) []step {
 		{"pods", s.withPods(s.sizes)},
 		{"sync", s.withPods(p.sync)},
 		{"peak", s.withPods(p.peak)},
-		{"read", s.withPods(p.read)},
+		{"read", s.withPods(s.read)},
 		{"kinds", s.on(s.kinds)},
 		{"objects", s.on(s.objectGrowth)},
 		{"small", p.smallSets},

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -89,14 +90,26 @@ var (
 		typed:     func() client.Object { return &corev1.ConfigMap{} },
 		typedList: func() client.ObjectList { return &corev1.ConfigMapList{} },
 	}
+	deployments = kind{
+		resource:  appsv1.SchemeGroupVersion.WithResource("deployments"),
+		kind:      appsv1.SchemeGroupVersion.WithKind("Deployment"),
+		typed:     func() client.Object { return &appsv1.Deployment{} },
+		typedList: func() client.ObjectList { return &appsv1.DeploymentList{} },
+	}
+	secrets = kind{
+		resource:  corev1.SchemeGroupVersion.WithResource("secrets"),
+		kind:      corev1.SchemeGroupVersion.WithKind("Secret"),
+		typed:     func() client.Object { return &corev1.Secret{} },
+		typedList: func() client.ObjectList { return &corev1.SecretList{} },
+	}
 )
 
 // mapper returns a mapper that knows the kinds without discovery, so that the
 // REST mapper of a peer, which takes up to 0.9 MB per cluster, does not count
 // against the peer.
 func mapper() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
-	for _, k := range []kind{pods, configMaps} {
+	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion})
+	for _, k := range []kind{pods, configMaps, deployments, secrets} {
 		m.Add(k.kind, meta.RESTScopeNamespace)
 		m.Add(k.kind.GroupVersion().WithKind(k.kind.Kind+"List"), meta.RESTScopeNamespace)
 	}
