@@ -21,10 +21,10 @@ func TestARatioIsThatOfTheSameTurn(t *testing.T) {
 	}
 	ratio, ok := taken.ratio(subjects.Fleetcache, subjects.Typed, "cpu")
 	require.True(t, ok)
-	require.EqualValues(t, 1, ratio)
+	require.InDelta(t, 1, ratio, 0)
 	value, ok := taken.median(subjects.Typed, "cpu")
 	require.True(t, ok)
-	require.EqualValues(t, 3, value)
+	require.InDelta(t, 3, value, 0)
 
 	_, ok = taken.ratio(subjects.Fleetcache, subjects.Dynamic, "cpu")
 	require.False(t, ok)

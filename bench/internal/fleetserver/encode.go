@@ -150,7 +150,7 @@ type customList struct {
 
 // DeepCopyObject implements runtime.Object.
 func (l *customList) DeepCopyObject() runtime.Object {
-	out := &customList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
+	out := &customList{TypeMeta: l.TypeMeta, ListMeta: *l.DeepCopy()}
 	for _, o := range l.Items {
 		out.Items = append(out.Items, o.DeepCopyObject())
 	}
