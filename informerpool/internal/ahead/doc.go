@@ -36,6 +36,10 @@
 //  9. An informer that continues another one, with its objects and at its
 //     position, owes what that one did.
 //
+// Another epoch may come and go without an informer noticing. Once its own is
+// back, it owes all up to the latest version that was shown of that; which
+// changes these were is not known any more.
+//
 // Only versions that are numbers are compared. Where a cluster has one informer
 // of a resource, nothing is recorded.
 //
@@ -44,7 +48,8 @@
 // TestReadsNeverGoBack visits the states of a model of a server and its
 // informers under this rule completely, to a depth; TestReadsNeverGoBackAtRandom
 // goes beyond it, and TestTheModelFindsMutants breaks each sentence. With the
-// real library, test/connecting has
+// real library, test/pool has TestHazardEpochComesBackForSomeInformers, which is
+// beyond the model; test/connecting has
 // TestHazardReadsGoBackToAnInformerThatLags, and test/reading
 // TestHazardReleasedWatchWasAhead and
 // TestHazardObjectLeavesTheLabelThatHasShownIt.
