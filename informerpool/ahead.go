@@ -556,7 +556,7 @@ func (l *Lease) Answered(objects ...*Object) {
 
 	for other, objects := range unheard {
 		if other.noteShown(objects) {
-			l.pool.auditSeen(other)
+			l.pool.audits.seen(other)
 		}
 	}
 }

@@ -181,6 +181,18 @@ func (i *informer) distrust(found error) {
 	})
 }
 
+// leave is distrust if the store shows a history that is over, as another
+// informer has found, and nothing is known that contradicts it.
+func (i *informer) leave(over era, found error) {
+	i.mu.RLock()
+	shows := i.mu.synced && i.mu.doubt == nil && over == era{i.mu.epoch, i.mu.history}
+	i.mu.RUnlock()
+
+	if shows {
+		i.distrust(&elsewhereError{i.key, over, found})
+	}
+}
+
 // doubtful makes the reflector give up its watch and list.
 func (i *informer) doubtful(why error) {
 	i.interrupt(errAudited, func() { i.mu.attempt.doubt(why) })

@@ -48,29 +48,6 @@ const (
 // errUnaudited indicates that audits fail, so that the informer lists instead.
 var errUnaudited = errors.New("audits fail")
 
-// elsewhereError is that the history which an informer shows is over, as another
-// informer of the resource has found.
-type elsewhereError struct {
-	informer Key
-	over     era
-	found    error
-}
-
-func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("%s: found by another informer: %s", e.informer, e.found)
-}
-
-// Unwrap returns what was found.
-func (e *elsewhereError) Unwrap() error { return e.found }
-
-// errEarlier indicates that another informer of the resource shows a later
-// history.
-var errEarlier = fmt.Errorf("%w: another one was entered", ErrHistory)
-
-// errLacked indicates that the list of another informer of the resource has a
-// state that its watch had not brought.
-var errLacked = errors.New("another informer lacked an object")
-
 // errUndelivered indicates that a read returned an object which the stream has
 // not delivered.
 var errUndelivered = errors.New("an object was read that the watch has not delivered")
@@ -99,8 +76,9 @@ func (o *Options) nextAudit() time.Duration {
 
 // audits is the pool's timetable of audits. It has one timer, whatever the
 // number of informers, and no goroutines except those of running audits. The
-// pool's lock protects it.
+// pool's lock protects the fields but pool.
 type audits struct {
+	pool    *Pool
 	due     timetable.Table[*informer]
 	timer   *time.Timer
 	running int
@@ -127,50 +105,50 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 		return
 	}
 	for i := range c.informers {
-		p.bringForwardLocked(i, soon())
+		p.audits.bringForwardLocked(i, soon())
 	}
 }
 
 // soon returns when an audit begins that is brought forward.
 func soon() time.Time { return time.Now().Add(auditSoon + rand.N(auditSpread)) }
 
-// auditBy schedules an informer's audit for a time, unless it is due earlier or
-// the informer has left the pool.
-func (p *Pool) auditBy(i *informer, at time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.informers[i.key] == i {
-		p.bringForwardLocked(i, at)
+// by schedules an informer's audit for a time, unless it is due earlier or the
+// informer has left the pool.
+func (a *audits) by(i *informer, at time.Time) {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
+	if a.pool.mu.informers[i.key] == i {
+		a.bringForwardLocked(i, at)
 	}
 }
 
 // bringForwardLocked schedules the informer's audit for a time, unless it is
 // due earlier.
-func (p *Pool) bringForwardLocked(i *informer, at time.Time) {
+func (a *audits) bringForwardLocked(i *informer, at time.Time) {
 	switch {
-	case i.audits.next.Listed():
-		if at.Before(i.audits.next.At()) {
-			p.appointLocked(i, at)
+	case i.plan.next.Listed():
+		if at.Before(i.plan.next.At()) {
+			a.appointLocked(i, at)
 		}
-	case i.audits.then.IsZero() || at.Before(i.audits.then):
-		i.audits.then = at // the running audit may have compared the state before
+	case i.plan.then.IsZero() || at.Before(i.plan.then):
+		i.plan.then = at // the running audit may have compared the state before
 	}
 }
 
-// auditSeen schedules an immediate audit of an informer that lacks an object
-// which was seen elsewhere and which it should have by now: the object was
-// deleted unseen, or the informer is of another history. If audits are
-// disabled, the informer lists.
-func (p *Pool) auditSeen(i *informer) {
-	if p.options.AuditInterval < 0 {
+// seen schedules an immediate audit of an informer that lacks an object which
+// was seen elsewhere and which it should have by now: the object was deleted
+// unseen, or the informer is of another history. If audits are disabled, the
+// informer lists.
+func (a *audits) seen(i *informer) {
+	if a.pool.options.AuditInterval < 0 {
 		i.doubtful(fmt.Errorf("%s: %w", i.key, errUndelivered))
 		return
 	}
-	p.auditBy(i, time.Now())
+	a.by(i, time.Now())
 }
 
-// auditResumed schedules an audit of an informer that resumes after its server
-// was not available. since is when it was last followed.
+// resumed schedules an audit of an informer that resumes after its server was
+// not available. since is when it was last followed.
 //
 // An aggregated API server that keeps its objects in memory begins a new
 // history when it restarts. If that history has reached the informer's version,
@@ -180,22 +158,22 @@ func (p *Pool) auditSeen(i *informer) {
 // cannot be distinguished from an aggregated one, nor is every restart of this
 // kind. The informer is therefore audited, which costs little, instead of
 // listing.
-func (p *Pool) auditResumed(i *informer, since time.Time) {
-	if p.options.AuditInterval <= 0 || builtIn(i.key.Resource.Group) {
+func (a *audits) resumed(i *informer, since time.Time) {
+	if a.pool.options.AuditInterval <= 0 || builtIn(i.key.Resource.Group) {
 		return
 	}
 	at := soon() // as if the whole cluster had been away
-	if p.awayAlone(i, since) {
+	if a.awayAlone(i, since) {
 		at = time.Now().Add(rand.N(auditPromptly))
 	}
-	p.auditBy(i, at)
+	a.by(i, at)
 }
 
 // awayAlone reports whether only the informer's own server was away: an
 // informer of a resource of Kubernetes itself has followed its server all the
 // time.
-func (p *Pool) awayAlone(i *informer, since time.Time) bool {
-	for _, other := range p.of(i.key.Cluster) {
+func (a *audits) awayAlone(i *informer, since time.Time) bool {
+	for _, other := range a.pool.of(i.key.Cluster) {
 		if builtIn(other.key.Resource.Group) && other.followedSince(since) {
 			return true
 		}
@@ -203,91 +181,90 @@ func (p *Pool) awayAlone(i *informer, since time.Time) bool {
 	return false
 }
 
-// scheduleAuditLocked gives an informer its regular appointment.
-func (p *Pool) scheduleAuditLocked(i *informer) {
-	if p.options.AuditInterval <= 0 {
+// scheduleLocked gives an informer its regular appointment.
+func (a *audits) scheduleLocked(i *informer) {
+	if a.pool.options.AuditInterval <= 0 {
 		return
 	}
-	at := time.Now().Add(p.options.nextAudit())
-	i.audits.by, i.audits.failures = at, 0
-	p.appointLocked(i, at)
+	at := time.Now().Add(a.pool.options.nextAudit())
+	i.plan.by, i.plan.failures = at, 0
+	a.appointLocked(i, at)
 }
 
-// auditLikeLocked schedules the audit of an informer that continues another one
-// for when that of the other one is due: nothing is compared later because of
-// it.
-func (p *Pool) auditLikeLocked(i, other *informer) {
-	if p.options.AuditInterval <= 0 {
+// likeLocked schedules the audit of an informer that continues another one for
+// when that of the other one is due: nothing is compared later because of it.
+func (a *audits) likeLocked(i, other *informer) {
+	if a.pool.options.AuditInterval <= 0 {
 		return
 	}
 	at := time.Now() // it is being audited
-	if next := &other.audits.next; next.Listed() {
+	if next := &other.plan.next; next.Listed() {
 		at = next.At()
 	}
-	i.audits.by = other.audits.by
-	p.bringForwardLocked(i, at)
+	i.plan.by = other.plan.by
+	a.bringForwardLocked(i, at)
 }
 
 // appointLocked sets when an informer is audited next, if that was not requested
 // for an earlier time while it was being audited.
-func (p *Pool) appointLocked(i *informer, at time.Time) {
-	if then := i.audits.then; !then.IsZero() && then.Before(at) {
+func (a *audits) appointLocked(i *informer, at time.Time) {
+	if then := i.plan.then; !then.IsZero() && then.Before(at) {
 		at = then
 	}
-	i.audits.then = time.Time{}
-	i.audits.next.Value = i
-	p.mu.audits.due.Set(&i.audits.next, at)
-	if p.mu.audits.due.First() == &i.audits.next {
-		p.wakeAuditsLocked()
+	i.plan.then = time.Time{}
+	i.plan.next.Value = i
+	a.due.Set(&i.plan.next, at)
+	if a.due.First() == &i.plan.next {
+		a.wakeLocked()
 	}
 }
 
-// wakeAuditsLocked sets the timer to the next appointment.
-func (p *Pool) wakeAuditsLocked() {
-	first := p.mu.audits.due.First()
-	if first == nil || p.mu.closed || p.mu.audits.running >= maxAudits {
-		p.mu.audits.timer.Stop()
+// wakeLocked sets the timer to the next appointment.
+func (a *audits) wakeLocked() {
+	first := a.due.First()
+	if first == nil || a.pool.mu.closed || a.running >= maxAudits {
+		a.timer.Stop()
 		return
 	}
 	at := first.At()
-	if paced := p.mu.audits.last.Add(auditPace); at.Before(paced) {
+	if paced := a.last.Add(auditPace); at.Before(paced) {
 		at = paced
 	}
-	p.mu.audits.timer.Reset(time.Until(at))
+	a.timer.Reset(time.Until(at))
 }
 
-// auditNext runs the audit that is due. A list never waits for an audit: audits
-// hold no permit, and wait a while for permits to be free, and for the cluster
-// to have room.
-func (p *Pool) auditNext() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// next runs the audit that is due. A list never waits for an audit: audits hold
+// no permit, and wait a while for permits to be free, and for the cluster to
+// have room.
+func (a *audits) next() {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
 
 	now := time.Now()
 	var due *timetable.Entry[*informer]
-	if !p.mu.closed && p.mu.audits.running < maxAudits {
-		due = p.mu.audits.due.PopDue(now)
+	if !a.pool.mu.closed && a.running < maxAudits {
+		due = a.due.PopDue(now)
 	}
 	if due == nil {
-		p.wakeAuditsLocked() // the timer fired while it was being reset
+		a.wakeLocked() // the timer fired while it was being reset
 		return
 	}
 	i := due.Value
-	busy := p.lists.Waiting() || i.cluster.width.Narrow()
-	if margin := p.options.margin(); busy && now.Before(i.audits.by.Add(margin)) {
-		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
-		p.wakeAuditsLocked()
+	busy := a.pool.lists.Waiting() || i.cluster.width.Narrow()
+	if margin := a.pool.options.margin(); busy && now.Before(i.plan.by.Add(margin)) {
+		a.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
+		a.wakeLocked()
 		return
 	}
-	p.mu.audits.last = now
-	p.mu.audits.running++
-	p.running.Go(func() { p.runAudit(i) }) // under the lock and after the check of closed, as for informers
-	p.wakeAuditsLocked()
+	a.last = now
+	a.running++
+	a.pool.running.Go(func() { a.run(i) }) // under the lock and after the check of closed, as for informers
+	a.wakeLocked()
 }
 
-// runAudit audits one informer and schedules its next audit.
-func (p *Pool) runAudit(i *informer) {
-	release := sync.OnceFunc(p.auditDone)
+// run audits one informer and schedules its next audit.
+func (a *audits) run(i *informer) {
+	release := sync.OnceFunc(a.done)
 	hold := time.AfterFunc(auditHold, release)
 	err := (&audit{informer: i}).run(i.ctx)
 	hold.Stop()
@@ -302,70 +279,36 @@ func (p *Pool) runAudit(i *informer) {
 	default:
 		failed = true
 		i.count(countAuditFailures)
-		p.options.Logger.V(1).Info("Audit failed", "informer", i.key.String(), "error", err.Error())
+		a.pool.options.Logger.V(1).Info("Audit failed", "informer", i.key.String(), "error", err.Error())
 	}
 
-	if p.audited(i, err, failed) {
+	if a.audited(i, err, failed) {
 		i.doubtful(fmt.Errorf("%s: %w: %w", i.key, errUnaudited, err))
 	}
 	release()
 }
 
-// distrustSiblings makes the other informers of an informer's resource list
-// that show the history that the informer has found to be over. Their audits
-// may not see it: an object can have got the version of its undone state again.
-func (p *Pool) distrustSiblings(i *informer, over era, found error) {
-	for _, other := range p.siblings(i) {
-		if other.follows(over) {
-			other.distrust(&elsewhereError{other.key, over, found})
-		}
-	}
-}
-
-// relistEarlier makes those informers list that show an earlier history than the
-// newest one after a list of i: all of them if that list has entered it, and
-// otherwise i, whose list may have ended while another one entered it. Who shows
-// an earlier history answers no reads, and may not find that out by itself.
-func (p *Pool) relistEarlier(i *informer, entered bool) {
-	for other, over := range i.siblings.earlier(i, entered) {
-		if other.follows(over) {
-			other.distrust(&elsewhereError{other.key, over, errEarlier})
-		}
-	}
-}
-
-// doubtSiblings makes the other informers of an informer's resource list, after
-// a list has shown that the informer lacked what its stream should have
-// brought. Either its stream dropped that, or the server has another history,
-// in which the objects of the others may have the versions of their undone
-// states.
-func (p *Pool) doubtSiblings(i *informer) {
-	for _, other := range p.siblings(i) {
-		other.doubtful(fmt.Errorf("%s: %w", other.key, errLacked))
-	}
-}
-
 // audited schedules the next audit of an informer. It reports whether the
 // informer has to list because its regular audit failed repeatedly: the result
 // of that list then decides the state of the cache.
-func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (a *audits) audited(i *informer, err error, failed bool) (list bool) {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
 
 	if failed {
-		i.audits.failures++
+		i.plan.failures++
 	} else {
-		i.audits.failures = 0
+		i.plan.failures = 0
 	}
-	late := time.Since(i.audits.by)
-	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) &&
-		!p.spares(i, err, late)
+	late := time.Since(i.plan.by)
+	list = failed && late >= 0 && (i.plan.failures >= maxFailures || late > 2*a.pool.options.margin()) &&
+		!a.spares(i, err, late)
 	switch {
-	case p.mu.informers[i.key] != i || i.audits.next.Listed():
+	case a.pool.mu.informers[i.key] != i || i.plan.next.Listed():
 	case list || err == nil || errors.Is(err, ErrHistory):
-		p.scheduleAuditLocked(i)
+		a.scheduleLocked(i)
 	default:
-		p.appointLocked(i, time.Now().Add(jitter(min(auditAgain, p.options.margin()))))
+		a.appointLocked(i, time.Now().Add(jitter(min(auditAgain, a.pool.options.margin()))))
 	}
 
 	return list
@@ -376,15 +319,15 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 // informer lists in pages, its own list would be refused as the audit's was,
 // and meanwhile it would follow nothing. A streamed list is a watch, and so is
 // not affected.
-func (p *Pool) spares(i *informer, err error, late time.Duration) bool {
-	pages := p.options.PagedLists || i.cluster.paged.Has(i.key.Resource.Group)
+func (a *audits) spares(i *informer, err error, late time.Duration) bool {
+	pages := a.pool.options.PagedLists || i.cluster.paged.Has(i.key.Resource.Group)
 	return pages && late < auditBusy && apierrors.IsTooManyRequests(err)
 }
 
-// auditDone lets the next audit begin.
-func (p *Pool) auditDone() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.audits.running--
-	p.wakeAuditsLocked()
+// done lets the next audit begin.
+func (a *audits) done() {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
+	a.running--
+	a.wakeLocked()
 }

@@ -32,7 +32,7 @@ func (r *reflector) shown() (f floor) {
 	if r.failures.lagging.IsZero() {
 		return f
 	}
-	for _, other := range i.pool.siblings(i) {
+	for _, other := range i.siblings.others(i) {
 		other.mu.RLock()
 		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch && other.mu.follows() {
 			f.followed = ordering.Further(f.followed, other.shownAtLocked())

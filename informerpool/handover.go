@@ -75,10 +75,10 @@ func (h *handOver) finish() {
 		h.pool.options.Logger.V(1).Info("Informer continues a wider one",
 			"informer", to.key.String(), "wider", h.from.key.String())
 		to.copyIndexes(h.from)
-		h.pool.relistEarlier(to, false) // a later history may have been entered before it was there to be told
+		to.siblings.relistEarlier(to, false) // a later history may have been entered before it was there to be told
 	}
 	for _, i := range h.asked {
-		h.pool.auditSeen(i)
+		h.pool.audits.seen(i)
 	}
 	for _, i := range h.unused {
 		h.pool.options.Logger.V(1).Info("Informer stopped", "informer", i.key.String())
@@ -199,7 +199,7 @@ func (p *Pool) continueLocked(from *place) *informer {
 		source.continues(from.informer.key, from.key)
 	}
 	p.runLocked(&r)
-	p.auditLikeLocked(r.informer, from.informer)
+	p.audits.likeLocked(r.informer, from.informer)
 
 	return r.informer
 }
@@ -342,7 +342,7 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	i.copyIndexes(from.informer)
 	h.finish()
 	if ask {
-		p.auditSeen(i)
+		p.audits.seen(i)
 	}
 
 	return nil

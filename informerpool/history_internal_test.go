@@ -56,7 +56,7 @@ func TestHazardInformerIsLeftInAnEarlierHistory(t *testing.T) {
 		_, entered := a.siblings.number(second.epoch, true, second.number)
 		require.True(t, entered) // before the lists of both had ended
 		for _, i := range informers {
-			p.relistEarlier(i, false)
+			i.siblings.relistEarlier(i, false)
 		}
 		requireHistory(2)
 	})

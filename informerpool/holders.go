@@ -51,7 +51,7 @@ func (p *Pool) startLocked(key Key) *informer {
 func (p *Pool) runLocked(r *reflector) {
 	i := r.informer
 	p.mu.informers[i.key] = i
-	p.scheduleAuditLocked(i)
+	p.audits.scheduleLocked(i)
 	if p.options.PermissionInterval > 0 {
 		p.rights.Join(&i.right)
 	}
@@ -131,7 +131,7 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 // more.
 func (p *Pool) unlinkLocked(i *informer) {
 	delete(p.mu.informers, i.key)
-	p.mu.audits.due.Remove(&i.audits.next)
+	p.audits.due.Remove(&i.plan.next)
 	p.rights.Leave(&i.right)
 	delete(i.cluster.informers, i)
 	i.siblings.remove(i)

@@ -59,10 +59,10 @@ type informer struct {
 	wake   backoff.Waker // of the reflector, while it waits between attempts
 	right  rounds.Member[*informer]
 
-	// INVARIANT: the pool's lock protects holders and audits, since they decide
+	// INVARIANT: the pool's lock protects holders and plan, since they decide
 	// whether, and how, the informer is part of the pool.
 	holders holders
-	audits  auditPlan
+	plan    auditPlan
 
 	signs     signs
 	published published

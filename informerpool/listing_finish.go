@@ -61,15 +61,15 @@ func (l *listing) finish(rv string) error {
 	ask, lacked := r.informer.commit(l, rv, r.server.epoch)
 	r.learnDefinition() // it may be deleted before a watch is accepted
 	if ask {
-		r.informer.pool.auditSeen(r.informer)
+		r.informer.pool.audits.seen(r.informer)
 	}
 	if lacked && !asked {
-		r.informer.pool.doubtSiblings(r.informer)
+		r.informer.siblings.doubt(r.informer)
 	}
 	if l.broken != nil {
 		r.rolledBack(l.broken, before)
 	}
-	r.informer.pool.relistEarlier(r.informer, entered)
+	r.informer.siblings.relistEarlier(r.informer, entered)
 
 	return nil
 }
@@ -115,7 +115,7 @@ func (l *listing) verdict() error {
 // read shows objects of both.
 func (l *listing) trim(rv string) error {
 	r := l.reflector
-	another := l.apart() || !r.informer.follows(r.informer.shows())
+	another := l.apart() || !r.informer.certain()
 	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
 		r.informer.commitTrimmed(l, rv)
@@ -146,7 +146,7 @@ func (l *listing) abort(err error) {
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
 	own := confirmed && !l.apart() && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach) &&
-		r.informer.follows(r.informer.shows()) && l.disproved(l.version) == nil
+		r.informer.certain() && l.disproved(l.version) == nil
 	if own && !errors.Is(err, ErrBudget) {
 		r.informer.commitPart()
 		return

@@ -37,11 +37,12 @@ type Pool struct {
 	running sync.WaitGroup // reflectors, their questions, and deliveries of subscriptions and notices
 	notices notices        // for Options.OnChanged
 	rights  *rounds.Rounds[*informer]
+	audits  audits
 
 	undefined atomic.Bool // it was logged that definitions may not be listed
 
-	// mu also protects holders and audits of every informer. It is taken before
-	// an informer's lock.
+	// mu also protects audits, and holders and plan of every informer. It is
+	// taken before an informer's lock.
 	mu struct {
 		sync.Mutex
 
@@ -52,7 +53,6 @@ type Pool struct {
 		forgotten     counts                                 // of clusters that were forgotten
 		subscriptions map[*Subscription]struct{}
 		closed        bool
-		audits        audits
 	}
 }
 
@@ -78,8 +78,8 @@ func New(o Options) (*Pool, error) {
 		cancel:  cancel,
 	}
 	p.rights = rounds.New(ctx, o.PermissionInterval, p.running.Go, (*informer).checkRight)
-	p.mu.audits.timer = time.AfterFunc(time.Hour, p.auditNext)
-	p.mu.audits.timer.Stop() // until an audit is due
+	p.audits.pool, p.audits.timer = p, time.AfterFunc(time.Hour, p.audits.next)
+	p.audits.timer.Stop() // until an audit is due
 	p.mu.informers = map[Key]*informer{}
 	p.mu.stats = map[types.NamespacedName]*clusterStats{}
 	p.mu.subscriptions = map[*Subscription]struct{}{}
@@ -224,7 +224,7 @@ func (p *Pool) of(cluster types.NamespacedName) []*informer {
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.mu.closed = true
-	p.mu.audits.timer.Stop()
+	p.audits.timer.Stop()
 	p.rights.Stop()
 	informers := p.mu.informers
 	p.mu.informers = map[Key]*informer{}

@@ -378,7 +378,7 @@ func (r *reflector) checkHistory(err error) error {
 // rolledBack reports that the server's history is not the one that the store
 // showed.
 func (r *reflector) rolledBack(cause error, over era) {
-	r.informer.pool.distrustSiblings(r.informer, over, cause)
+	r.informer.siblings.distrust(r.informer, over, cause)
 	r.informer.pool.dropSnapshotsOf(r.informer, cause)
 	r.informer.count(countRollbacks)
 	log := r.loud("another history: " + cause.Error())

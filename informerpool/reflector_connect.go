@@ -124,7 +124,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	r.informer.accepted(r.at.resume)
 	if r.failures.away {
 		r.failures.away = false
-		r.informer.pool.auditResumed(r.informer, since)
+		r.informer.pool.audits.resumed(r.informer, since)
 	}
 
 	return s, nil

@@ -83,7 +83,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	i.mu.Unlock()
 
 	if ask {
-		l.pool.auditSeen(i)
+		l.pool.audits.seen(i)
 	}
 }
 

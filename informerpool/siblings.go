@@ -4,6 +4,8 @@
 package informerpool
 
 import (
+	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -109,9 +111,8 @@ func (s *siblings) remove(i *informer) {
 	}
 }
 
-// siblings returns the other informers of an informer's resource.
-func (p *Pool) siblings(of *informer) []*informer {
-	s := of.siblings
+// others returns all of them but one.
+func (s *siblings) others(of *informer) []*informer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(s.members)), func(i *informer) bool { return i == of })
@@ -163,6 +164,58 @@ func (s *siblings) selecting(o *Object) iter.Seq[*informer] {
 				return
 			}
 		}
+	}
+}
+
+// elsewhereError is that the history which an informer shows is over, as another
+// informer of the resource has found.
+type elsewhereError struct {
+	informer Key
+	over     era
+	found    error
+}
+
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("%s: found by another informer: %s", e.informer, e.found)
+}
+
+// Unwrap returns what was found.
+func (e *elsewhereError) Unwrap() error { return e.found }
+
+// errEarlier indicates that another informer of the resource shows a later
+// history.
+var errEarlier = fmt.Errorf("%w: another one was entered", ErrHistory)
+
+// errLacked indicates that the list of another informer of the resource has a
+// state that its watch had not brought.
+var errLacked = errors.New("another informer lacked an object")
+
+// distrust makes the other informers list that show the history that an
+// informer has found to be over. Their audits may not see it: an object can have
+// got the version of its undone state again.
+func (s *siblings) distrust(i *informer, over era, found error) {
+	for _, other := range s.others(i) {
+		other.leave(over, found)
+	}
+}
+
+// relistEarlier makes those informers list that show an earlier history than the
+// newest one after a list of i: all of them if that list has entered it, and
+// otherwise i, whose list may have ended while another one entered it. Who shows
+// an earlier history answers no reads, and may not find that out by itself.
+func (s *siblings) relistEarlier(i *informer, entered bool) {
+	for other, over := range s.earlier(i, entered) {
+		other.leave(over, errEarlier)
+	}
+}
+
+// doubt makes the other informers list, after a list has shown that an informer
+// lacked what its stream should have brought. Either its stream dropped that, or
+// the server has another history, in which the objects of the others may have
+// the versions of their undone states.
+func (s *siblings) doubt(i *informer) {
+	for _, other := range s.others(i) {
+		other.doubtful(fmt.Errorf("%s: %w", other.key, errLacked))
 	}
 }
 

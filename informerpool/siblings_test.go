@@ -47,7 +47,7 @@ func TestOverlappingInformersAreThoseThatAVisitFinds(t *testing.T) {
 		require.NoError(t, err)
 		held = append(held, l)
 		for _, l := range held {
-			requireOverlapping(t, pool, l.informer(), held)
+			requireOverlapping(t, l.informer(), held)
 		}
 	}
 	for n := range 1000 {
@@ -61,7 +61,7 @@ func TestOverlappingInformersAreThoseThatAVisitFinds(t *testing.T) {
 	}
 }
 
-func requireOverlapping(t *testing.T, pool *Pool, i *informer, held []*Lease) {
+func requireOverlapping(t *testing.T, i *informer, held []*Lease) {
 	t.Helper()
 	apart := func(a, b string) bool { return a != "" && b != "" && a != b }
 	all, overlap := map[*informer]bool{}, map[*informer]bool{}
@@ -76,7 +76,7 @@ func requireOverlapping(t *testing.T, pool *Pool, i *informer, held []*Lease) {
 			overlap[other] = true
 		}
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(all)), pool.siblings(i))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(all)), i.siblings.others(i))
 	require.ElementsMatch(t, slices.Collect(maps.Keys(overlap)), i.siblings.overlapping(i))
 }
 

@@ -258,7 +258,7 @@ func (p *Pool) dropSnapshotsOf(i *informer, why error) {
 		return
 	}
 	i.dropSnapshot(why)
-	for _, other := range p.siblings(i) {
+	for _, other := range i.siblings.others(i) {
 		other.dropSnapshot(why)
 	}
 }
@@ -307,7 +307,7 @@ func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err erro
 		return err
 	}
 	if still && r.options.AuditInterval > 0 { // another history may have got to the same version
-		r.informer.pool.auditBy(r.informer, soon())
+		r.informer.pool.audits.by(r.informer, soon())
 	}
 
 	return nil

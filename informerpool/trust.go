@@ -229,7 +229,7 @@ func (i *informer) step(f func() (ask bool)) {
 	i.mu.Unlock()
 
 	if ask {
-		i.pool.auditSeen(i)
+		i.pool.audits.seen(i)
 	}
 }
 
@@ -299,12 +299,12 @@ func (i *informer) shows() era {
 	return era{i.mu.epoch, i.mu.history}
 }
 
-// follows reports whether the store shows a history, and nothing has been found
+// certain reports whether the store shows a history, and nothing has been found
 // that contradicts it.
-func (i *informer) follows(history era) bool {
+func (i *informer) certain() bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.mu.synced && i.mu.doubt == nil && history == era{i.mu.epoch, i.mu.history}
+	return i.mu.synced && i.mu.doubt == nil
 }
 
 // healthy reports whether a narrower key may rely on the informer. An informer
