@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
@@ -201,7 +202,7 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 	var s *stream
 	continues := false
 	err := r.ask(ctx, func() (err error) {
-		if err = r.continueFrom(ctx, saved); err == nil {
+		if err = (&restoration{reflector: r, saved: saved}).run(ctx); err == nil {
 			continues, r.restores = true, maxRestores
 			s, err = r.watch(ctx)
 		}
@@ -263,9 +264,18 @@ func (p *Pool) dropSnapshotsOf(i *informer, why error) {
 	}
 }
 
-// continueFrom makes a snapshot, with what has changed since, the informer's
-// state.
-func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err error) {
+// restoration makes a snapshot, with what has changed since, the state of an
+// informer. The snapshot takes the place of a list.
+type restoration struct {
+	reflector *reflector
+	saved     *Snapshot
+	list      *listing
+	claim     *comparison.Claim // what the server's list of now shows differently
+	at        string            // the version of that list
+}
+
+func (k *restoration) run(ctx context.Context) (err error) {
+	r, saved := k.reflector, k.saved
 	if !ordering.Ordered(saved.ResourceVersion) {
 		return fmt.Errorf("%w: its version is %s", errDamaged, wire.Excerpt(saved.ResourceVersion))
 	}
@@ -281,11 +291,11 @@ func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err erro
 		return errRedefined
 	}
 
-	l := beginList(r)
-	l.defined = defined
-	l.listed, l.asOf = saved.Listed, r.informer.pool.clock.Now()
-	l.floor = r.shown()
-	defer func() { l.abort(err) }()
+	k.list = beginList(r)
+	k.list.defined = defined
+	k.list.listed, k.list.asOf = saved.Listed, r.informer.pool.clock.Now()
+	k.list.floor = r.shown()
+	defer func() { k.list.abort(err) }()
 	current, err := r.server.currentVersion(ctx, false)
 	if err == nil {
 		err = reachesKept(current, saved.ResourceVersion)
@@ -296,12 +306,12 @@ func (r *reflector) continueFrom(ctx context.Context, saved *Snapshot) (err erro
 	r.at.resume, r.at.reach = saved.ResourceVersion, saved.ResourceVersion
 	still := current == saved.ResourceVersion
 	if still {
-		err = r.unpack(ctx, saved, l, nil)
+		err = k.unpack(ctx, func() error { return nil })
 	} else {
-		err = r.prove(ctx, saved, l, current)
+		err = k.prove(ctx, current)
 	}
 	if err == nil {
-		err = l.finish(r.at.resume)
+		err = k.list.finish(r.at.resume)
 	}
 	if err != nil {
 		return err
@@ -325,44 +335,40 @@ func reachesKept(current, kept string) error {
 	return nil
 }
 
-// unpack adds the objects of a snapshot to a list, and then calls compare,
-// unless it is nil. One permit is held meanwhile, as for a list.
-func (r *reflector) unpack(ctx context.Context, saved *Snapshot, l *listing, compare func() error) error {
-	release, err := r.informer.pool.lists.Take(ctx)
+// unpack adds the objects of the snapshot to the list, and then calls compare.
+// One permit is held meanwhile, as for a list. The objects are neither decoded
+// nor packed again.
+func (k *restoration) unpack(ctx context.Context, compare func() error) error {
+	i := k.reflector.informer
+	release, err := i.pool.lists.Take(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := r.unpackInto(saved, l); err != nil || compare == nil {
-		return err
-	}
-	return compare()
-}
-
-// unpackInto adds the objects of a snapshot to a list. They are neither decoded
-// nor packed again.
-func (r *reflector) unpackInto(saved *Snapshot, l *listing) error {
-	return r.informer.pool.calls.Here("Snapshots", &r.informer.key, func() error {
-		shelf, err := r.kind.packed.Shelf(saved.Dictionaries)
+	err = i.pool.calls.Here("Snapshots", &i.key, func() error {
+		shelf, err := k.reflector.kind.packed.Shelf(k.saved.Dictionaries)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errDamaged, err)
 		}
-		only := r.informer.key.Namespace
-		for stored, err := range saved.Objects {
+		for stored, err := range k.saved.Objects {
 			var o *Object
 			if err == nil {
 				o, err = shelf.Object(stored)
 			}
-			if err == nil && only != "" && o.GetNamespace() != only {
+			if err == nil && i.key.Namespace != "" && o.GetNamespace() != i.key.Namespace {
 				err = errors.New("an object of another namespace")
 			}
 			if err != nil {
 				return fmt.Errorf("%w: %w", errDamaged, err)
 			}
-			if err := l.admit(o); err != nil {
+			if err := k.list.admit(o); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return compare()
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// prove makes a list, which is that of a snapshot, the server's state as of now:
+// prove makes the list, which is that of the snapshot, the server's state as of
+// now:
 //
 //	list of metadata ──► no difference: proven at the list's version
 //	   └──► watch from the snapshot's version ──► it brought what the list showed: proven
@@ -24,85 +25,84 @@ import (
 //	           └─► it is late, or silent: errUnproven
 //
 // current is the version that the server was known to be at before.
-func (r *reflector) prove(ctx context.Context, saved *Snapshot, l *listing, current string) error {
-	var claim *comparison.Claim
-	at := ""
-	err := r.unpack(ctx, saved, l, func() (err error) {
-		l.asOf = r.informer.pool.clock.Now()
-		claim, at, err = r.compare(ctx, r.server.pageSize(r.options))
+func (k *restoration) prove(ctx context.Context, current string) error {
+	r := k.reflector
+	err := k.unpack(ctx, func() error {
+		err := k.compare(ctx, r.server.pageSize(r.options))
 		if apierrors.IsResourceExpired(err) { // its pages are forgotten faster than they are read
-			l.asOf = r.informer.pool.clock.Now()
-			claim, at, err = r.compare(ctx, 0)
+			err = k.compare(ctx, 0)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := reachesKept(at, saved.ResourceVersion); err != nil {
+	if err := reachesKept(k.at, k.saved.ResourceVersion); err != nil {
 		return err
 	}
-	if ordering.Behind(at, current) {
-		return fmt.Errorf("%w: server was at %s, and lists at %s", errUnproven, current, at)
+	if ordering.Behind(k.at, current) {
+		return fmt.Errorf("%w: server was at %s, and lists at %s", errUnproven, current, k.at)
 	}
-	if err := r.catchUp(ctx, l, claim, at); err != nil {
+	if err := k.catchUp(ctx); err != nil {
 		return err
 	}
-	r.at.resume = ordering.Further(r.at.resume, at)
+	r.at.resume = ordering.Further(r.at.resume, k.at)
 
 	return nil
 }
 
-// compare compares the snapshot with a list of the server's metadata, and
-// returns the version of that.
-func (r *reflector) compare(ctx context.Context, limit int64) (claim *comparison.Claim, at string, err error) {
+// compare compares the snapshot with a list of the server's metadata.
+func (k *restoration) compare(ctx context.Context, limit int64) (err error) {
+	r := k.reflector
+	k.list.asOf = r.informer.pool.clock.Now()
 	kept := r.informer.mu.staged // only the reflector, whose goroutine this is, changes it
-	claim = comparison.NewClaim(kept.Get)
-	at, err = r.server.metadata(ctx, limit, r.options.StallTimeout, func(at scanner) error {
+	k.claim = comparison.NewClaim(kept.Get)
+	k.at, err = r.server.metadata(ctx, limit, r.options.StallTimeout, func(at scanner) error {
 		it, err := at.Scan()
 		if err != nil {
 			return fmt.Errorf("%w: %w", errUnproven, err)
 		}
 		if r.informer.mayList(it) {
-			claim.Compare(it)
+			k.claim.Compare(it)
 		}
-		if claim.Owed() > comparison.MaxOwed {
+		if k.claim.Owed() > comparison.MaxOwed {
 			return fmt.Errorf("%w: more than %d objects differ", errUnproven, comparison.MaxOwed)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	version, err := strconv.ParseUint(at, 10, 64)
+	version, err := strconv.ParseUint(k.at, 10, 64)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: list is at %s", errUnproven, wire.Excerpt(at))
+		return fmt.Errorf("%w: list is at %s", errUnproven, wire.Excerpt(k.at))
 	}
-	claim.End(version, kept.All())
+	k.claim.End(version, kept.All())
 
-	return claim, at, nil
+	return nil
 }
 
-// catchUp applies to a snapshot the changes since then, until they have brought
-// what a list at a version has shown. The informer follows another stream,
-// which begins at that version: this one may have more changes from before.
-func (r *reflector) catchUp(ctx context.Context, l *listing, claim *comparison.Claim, at string) error {
-	if claim.Proven() {
+// catchUp applies to the snapshot the changes since then, until they have
+// brought what the server's list has shown. The informer follows another stream,
+// which begins at the version of that: this one may have more changes from
+// before.
+func (k *restoration) catchUp(ctx context.Context) error {
+	if k.claim.Proven() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, maxProof, errUnproven)
 	defer cancel()
-	s, err := r.openWatch(ctx)
+	s, err := k.reflector.openWatch(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	s.unproven = true
-	for !claim.Proven() {
-		if ordering.Reaches(r.at.resume, at) {
-			return fmt.Errorf("%w (%d objects differ from the server's at %s)", ErrHistory, claim.Owed(), at)
+	for !k.claim.Proven() {
+		if ordering.Reaches(k.reflector.at.resume, k.at) {
+			return fmt.Errorf("%w (%d objects differ from the server's at %s)", ErrHistory, k.claim.Owed(), k.at)
 		}
-		if err := r.catchUpNext(s, l, claim); err != nil {
+		if err := k.catchUpNext(s); err != nil {
 			return eofIsUnexpected(err)
 		}
 	}
@@ -111,7 +111,8 @@ func (r *reflector) catchUp(ctx context.Context, l *listing, claim *comparison.C
 }
 
 // catchUpNext applies the next frame.
-func (r *reflector) catchUpNext(s *stream, l *listing, claim *comparison.Claim) error {
+func (k *restoration) catchUpNext(s *stream) error {
+	r, l := k.reflector, k.list
 	frame, err := s.next()
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func (r *reflector) catchUpNext(s *stream, l *listing, claim *comparison.Claim) 
 			return fmt.Errorf("%w: stream is at %s", errUnproven, wire.Excerpt(it.ResourceVersion))
 		}
 		name := types.NamespacedName{Namespace: it.Namespace, Name: it.Name}
-		claim.Brought(name, version, it.ResourceVersion, frame.Type == wire.Deleted)
+		k.claim.Brought(name, version, it.ResourceVersion, frame.Type == wire.Deleted)
 	}
 	if it.ResourceVersion != "" {
 		r.at.advance(it.ResourceVersion)
