@@ -366,7 +366,7 @@ func (i *informer) leadLocked(c delta.Change, at uint64) {
 // lead records, before others can see it, what a complete list is about to show
 // that other informers have not reached.
 func (l *listing) lead(rv string, epoch Epoch) {
-	i := l.reflector.informer
+	i := l.informer
 	s := i.siblings
 	at, err := strconv.ParseUint(rv, 10, 64)
 	if err != nil || i.countsVersions() {
@@ -418,7 +418,7 @@ func (l *listing) lead(rv string, epoch Epoch) {
 // leadOf records what another informer has, and the list has not, or in a state
 // that the other one does not select.
 func (l *listing) leadOf(other *informer, at uint64) {
-	i := l.reflector.informer
+	i := l.informer
 	s := i.siblings
 	other.mu.RLock() // so that nothing of it changes in between
 	defer other.mu.RUnlock()

@@ -32,17 +32,16 @@ type attempt struct {
 	finding   error                   // of an audit
 }
 
-// doubt records why a list is due, unless that the history is over is to be heeded
-// yet: a list follows that, too.
+// doubt records why a list is due, unless that the history is over is to be
+// heeded yet: a list follows that, too.
 func (a *attempt) doubt(why error) {
 	if !errors.Is(a.finding, ErrHistory) {
 		a.finding = why
 	}
 }
 
-// begin starts an attempt of the reflector: one connection, from waiting for
-// the cluster to the end of a watch. If an eviction was requested, it first
-// forgets everything.
+// begin starts an attempt of the reflector. If an eviction was requested, it
+// first forgets everything.
 func (i *informer) begin(ctx context.Context) (_ context.Context, forgot bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	i.mu.Lock()
@@ -71,11 +70,6 @@ func (i *informer) end() (misled bool) {
 
 	return misled
 }
-
-// evict makes the reflector abandon its attempt and forget everything. The
-// reflector does so itself: if another goroutine did, a running attempt could
-// fill the store again behind its back.
-func (i *informer) evict() { i.interrupt(errEvicted, func() { i.mu.attempt.evicted = true }) }
 
 // interrupt ends the reflector's attempt, or its wait for the next one, after
 // note has been called with the lock.

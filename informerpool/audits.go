@@ -174,7 +174,8 @@ func (a *audits) resumed(i *informer, since time.Time) {
 // time.
 func (a *audits) awayAlone(i *informer, since time.Time) bool {
 	for _, other := range a.pool.of(i.key.Cluster) {
-		if builtIn(other.key.Resource.Group) && other.followedSince(since) {
+		now := other.relation()
+		if builtIn(other.key.Resource.Group) && now.follows() && now.since.Before(since) {
 			return true
 		}
 	}

@@ -91,7 +91,9 @@ func (h *handOver) finish() {
 // allowed, or may work. While the whole cluster is away they would not.
 // answers reports that the server has accepted a request of the attempt.
 func (p *Pool) forsake(i *informer, err error, answers bool) {
-	alone := i.degradedFor(forsakenAfter) && (answers || p.followsAny(i.key.Cluster))
+	now := i.relation()
+	degraded := now.state == StateDegraded && time.Since(now.since) > forsakenAfter
+	alone := degraded && (answers || p.followsAny(i.key.Cluster))
 	if !permanent(err) && !alone {
 		return
 	}
@@ -108,9 +110,8 @@ func (p *Pool) forsake(i *informer, err error, answers bool) {
 // followsAny reports whether an informer of a cluster follows its server.
 func (p *Pool) followsAny(cluster types.NamespacedName) bool {
 	return slices.ContainsFunc(p.of(cluster), func(i *informer) bool {
-		i.mu.RLock()
-		defer i.mu.RUnlock()
-		return i.mu.follows()
+		now := i.relation()
+		return now.follows()
 	})
 }
 

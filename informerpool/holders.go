@@ -61,15 +61,17 @@ func (p *Pool) runLocked(r *reflector) {
 }
 
 // findLocked returns the informer for key, or one other than except that covers
-// it. A covering informer must have synced and must be held by leases of its
-// own key, since it ends with those. Informers in the map are alive: they are
+// it. A covering informer must be held by leases of its own key, since it ends
+// with those, and synced: one that cannot sync may be refused where one for the
+// narrower key is not. Informers in the map are alive: they are
 // removed from it before they are stopped.
 func (p *Pool) findLocked(key Key, except *informer) *informer {
 	if i := p.mu.informers[key]; i != nil {
 		return i
 	}
 	for _, wider := range key.wider() {
-		if i := p.mu.informers[wider]; i != nil && i != except && i.holders.owned(i.key) && i.healthy() {
+		i := p.mu.informers[wider]
+		if i != nil && i != except && i.holders.owned(i.key) && i.relation().state == StateSynced {
 			return i
 		}
 	}

@@ -202,11 +202,8 @@ func (i *informer) count(what counted) {
 	i.cluster.counts[what].Add(1)
 }
 
-// proof records a sign of life of the server.
-func (i *informer) proof() { i.proofAt(i.pool.clock.Now()) }
-
-// proofAt records that the server's last sign of life was at an instant.
-func (i *informer) proofAt(instant int64) {
+// proof records that the server's last sign of life was at an instant.
+func (i *informer) proof(instant int64) {
 	i.signs.proof.Store(instant)
 	if i.signs.expired.Load() {
 		i.mu.Lock()

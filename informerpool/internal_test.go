@@ -80,9 +80,9 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	}
 	require.Equal(t, 4, stored)
 	for _, r := range reflectors {
-		r.informer.stage(nil, o)
+		(&draft{informer: r.informer}).stage(nil, o)
 		require.Equal(t, r.informer.mu.staged.Bytes, r.informer.mu.charged, "known to the byte")
-		r.informer.discard()
+		(&draft{informer: r.informer}).replace(nil)
 	}
 	require.Zero(t, c.bytes.Load())
 }

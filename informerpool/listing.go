@@ -6,12 +6,10 @@ package informerpool
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
-	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -30,44 +28,35 @@ const maxRefused = 10_000
 // stay as they are, so that a list costs memory only for changed objects, and
 // causes no event for unchanged ones.
 type listing struct {
+	draft
+
 	reflector *reflector
-	seen      map[*Object]struct{} // cached objects that the list has, too, unchanged
-	version   string               // of the whole list, once it is known
-	broken    error                // the proof that the store is of another history
-	repeats   int                  // objects that it showed again, unchanged
+	version   string // of the whole list, once it is known
+	broken    error  // the proof that the store is of another history
+	repeats   int    // objects that it showed again, unchanged
 	over      bool
-	listed    time.Time   // when the list was made that a snapshot began with; zero if this is a list itself
-	defined   *definition // the one of a snapshot; nil if this is a list
-	asOf      int64       // the instant as of which a snapshot is proven, of the pool's clock; zero if this is a list
-	history   int         // number of the history that it shows, once it is known
-	another   bool        // whether that is another history than the store's
-	look      int         // number of the list among the informer's looks at its server
+	asOf      int64 // the instant as of which a snapshot is proven, of the pool's clock; zero if this is a list
 	floor     floor
 
 	cramped error // why objects were skipped: there was no room for them
 	passed  int   // how many of the skipped objects are new
 	weight  int64 // memory of all skipped objects
 
-	refused            refusals.Set // of the list
-	accepted, rejected int          // how many objects were accepted and refused
-	unversioned        int          // how many of the accepted ones have no version
-	senseless          bool         // an object was refused for its content, not for its size
+	accepted, rejected int  // how many objects were accepted and refused
+	unversioned        int  // how many of the accepted ones have no version
+	senseless          bool // an object was refused for its content, not for its size
 }
 
 // beginList begins a list, which becomes that of the reflector.
 func beginList(r *reflector) *listing {
-	l := &listing{reflector: r, seen: map[*Object]struct{}{}}
-	r.listing = l
-	l.look = r.informer.beginList()
-
-	return l
+	r.listing = &listing{draft: beginDraft(r.informer), reflector: r}
+	return r.listing
 }
 
 // restart drops everything that the list has brought so far.
 func (l *listing) restart() {
-	r := l.reflector
-	r.informer.restage()
-	*l = listing{reflector: r, seen: map[*Object]struct{}{}, look: l.look, floor: l.floor}
+	l.draft.restart()
+	*l = listing{draft: l.draft, reflector: l.reflector, floor: l.floor}
 }
 
 // apply applies one object of the list, or one change that arrived while it was
@@ -133,7 +122,7 @@ func (l *listing) nonsense() error {
 }
 
 func (l *listing) refusal() error {
-	return refusedError(l.reflector.informer.key,
+	return refusedError(l.informer.key,
 		fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.Last()))
 }
 
@@ -144,7 +133,7 @@ func (l *listing) take(o *Object) error {
 	r := l.reflector
 	if earlier := r.informer.mu.staged.Of(o); earlier != nil {
 		if ordering.Newer(o, earlier) { // it changed while the list was streamed
-			return l.stage(earlier, o)
+			return l.keep(earlier, o)
 		}
 		l.repeats++
 		return nil
@@ -167,15 +156,15 @@ func (l *listing) take(o *Object) error {
 
 	delete(l.seen, old)
 
-	return l.stage(nil, o)
+	return l.keep(nil, o)
 }
 
-// stage keeps an object, unless it exceeds the budget.
-func (l *listing) stage(earlier, o *Object) error {
+// keep stages an object, unless it exceeds the budget.
+func (l *listing) keep(earlier, o *Object) error {
 	if err := l.reflector.checkBytes(earlier, o); err != nil {
 		return l.pass(o, err)
 	}
-	l.reflector.informer.stage(earlier, o)
+	l.stage(earlier, o)
 	return nil
 }
 
@@ -201,26 +190,13 @@ func (l *listing) pass(o *Object, err error) error {
 // drop removes an object that was deleted while the list was streamed. ends
 // reports whether the delete ends a state of it.
 func (l *listing) drop(name types.NamespacedName, ends func(*Object) bool) {
-	i := l.reflector.informer
+	i := l.informer
 	if o := i.mu.staged.Get(name.Namespace, name.Name); o != nil && ends(o) {
-		i.unstage(o)
+		l.unstage(o)
 	}
 	if old := i.mu.store.Get(name.Namespace, name.Name); old != nil && ends(old) {
 		delete(l.seen, old)
 	}
-}
-
-// shows returns the complete list's object of a name, or nil. The informer's
-// lock is held.
-func (l *listing) shows(name types.NamespacedName) *Object {
-	if o := l.reflector.informer.mu.staged.Get(name.Namespace, name.Name); o != nil {
-		return o
-	}
-	o := l.reflector.informer.mu.store.Get(name.Namespace, name.Name)
-	if _, kept := l.seen[o]; kept {
-		return o
-	}
-	return nil
 }
 
 // apart reports whether the list is known to be of another history than the

@@ -54,11 +54,12 @@ func (l *listing) finish(rv string) error {
 		r.informer.published.definition.Store(nil) // the resource may be another one by now
 	}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
-	r.informer.proofAt(cmp.Or(l.asOf, r.informer.pool.clock.Now()))
+	r.informer.proof(cmp.Or(l.asOf, r.informer.pool.clock.Now()))
 	if !l.listed.IsZero() {
 		r.informer.count(countRestores) // before anybody sees the state
 	}
-	ask, lacked := r.informer.commit(l, rv, r.server.epoch)
+	l.lead(rv, r.server.epoch)
+	ask, lacked := l.commit(rv, r.server.epoch)
 	r.learnDefinition() // it may be deleted before a watch is accepted
 	if ask {
 		r.informer.pool.audits.seen(r.informer)
@@ -81,7 +82,7 @@ func (l *listing) withdraw() {
 	lacks := func(o *Object) bool { return o.GetResourceVersion() == "" }
 	for _, o := range slices.Collect(r.informer.mu.staged.All()) {
 		if lacks(o) {
-			r.informer.unstage(o)
+			l.unstage(o)
 			l.refuseUnversioned(o)
 		}
 	}
@@ -118,10 +119,10 @@ func (l *listing) trim(rv string) error {
 	another := l.apart() || !r.informer.certain()
 	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
-		r.informer.commitTrimmed(l, rv)
+		l.commitTrimmed(rv, l.cramped)
 		return l.cramped
 	}
-	r.informer.giveUp(l)
+	l.giveUp(l.cramped)
 	if !r.at.replace {
 		r.at.replaces(r.informer.shows()) // the next list may not contradict the remaining objects
 	}
@@ -148,10 +149,10 @@ func (l *listing) abort(err error) {
 	own := confirmed && !l.apart() && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach) &&
 		r.informer.certain() && l.disproved(l.version) == nil
 	if own && !errors.Is(err, ErrBudget) {
-		r.informer.commitPart()
+		l.commitPart()
 		return
 	}
-	r.informer.discard()
+	l.replace(nil)
 }
 
 // number returns the number of the history that the list shows, where the store

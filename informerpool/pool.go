@@ -187,11 +187,7 @@ func (p *Pool) Serves(key Key) map[Key]bool {
 // the server refuses.
 func (p *Pool) nudgeRefused(except *informer) {
 	for _, i := range p.of(except.key.Cluster) {
-		i.mu.RLock()
-		refused := apierrors.IsForbidden(i.mu.verdict.refusal)
-		i.mu.RUnlock()
-
-		if refused && i != except {
+		if i != except && apierrors.IsForbidden(i.relation().verdict.refusal) {
 			i.wake.Nudge()
 		}
 	}
@@ -203,7 +199,7 @@ func (p *Pool) nudgeRefused(except *informer) {
 func (p *Pool) Evict(cluster types.NamespacedName) {
 	p.dropSnapshots(cluster, errEvicted)
 	for _, i := range p.of(cluster) {
-		i.evict()
+		i.interrupt(errEvicted, func() { i.mu.attempt.evicted = true })
 	}
 }
 

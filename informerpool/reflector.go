@@ -6,6 +6,7 @@ package informerpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -145,7 +146,10 @@ func (r *reflector) heedAudit(found error) {
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (r *reflector) endedAt(rv string) error {
 	if !r.session.relisted || ordering.Versionless(rv) || ordering.Ordered(rv) {
-		return r.informer.endsAtOnce()
+		if t := r.informer.relation().trial; t != nil && t.settle != nil { // one stream after another has ended so
+			return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", r.informer.key, ErrDetached)
+		}
+		return nil
 	}
 	return r.untaken(io.ErrUnexpectedEOF)
 }

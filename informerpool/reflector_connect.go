@@ -120,7 +120,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 		return nil, r.untaken(err)
 	}
 	s.calm(!r.server.bookmarks)
-	since := r.informer.unfollowed()
+	since := r.informer.relation().detached
 	r.informer.accepted(r.at.resume)
 	if r.failures.away {
 		r.failures.away = false

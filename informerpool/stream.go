@@ -64,7 +64,7 @@ func (s *server) send(
 func (b *body) alive() {
 	b.timer.Reset(b.silence)
 	if !b.unproven {
-		b.server.informer.proof()
+		b.server.informer.proof(b.server.informer.pool.clock.Now())
 	}
 }
 

@@ -248,15 +248,11 @@ func (i *informer) advanceLocked(rv string) (ask bool) {
 	return ask
 }
 
-// endsAtOnce returns an error if the server ends one accepted stream after
-// another, each in the regular way.
-func (i *informer) endsAtOnce() error {
+// relation returns the informer's relation to its server.
+func (i *informer) relation() trust {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if i.mu.trial == nil || i.mu.trial.settle == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", i.key, ErrDetached)
+	return i.mu.trust
 }
 
 // provenLocked returns when the informer last had a sign of life of the stream
@@ -268,22 +264,6 @@ func (i *informer) provenLocked() time.Time {
 		return i.mu.lastSign
 	}
 	return i.pool.clock.At(i.signs.proof.Load())
-}
-
-// unfollowed returns since when the informer has not followed its server; zero
-// if it follows it.
-func (i *informer) unfollowed() time.Time {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.detached
-}
-
-// followedSince reports whether an informer has followed its server
-// continuously since t.
-func (i *informer) followedSince(t time.Time) bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.follows() && i.mu.since.Before(t)
 }
 
 // era is one history of a resource.
@@ -305,20 +285,4 @@ func (i *informer) certain() bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	return i.mu.synced && i.mu.doubt == nil
-}
-
-// healthy reports whether a narrower key may rely on the informer. An informer
-// that cannot sync may be refused where one for the narrower key is not.
-func (i *informer) healthy() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.state == StateSynced
-}
-
-// degradedFor reports whether the informer has been interrupted for longer than
-// d.
-func (i *informer) degradedFor(d time.Duration) bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.state == StateDegraded && time.Since(i.mu.since) > d
 }
