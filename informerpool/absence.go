@@ -37,10 +37,9 @@ type absence struct {
 // missing investigates a list that failed with 404. It returns the error,
 // extended by its cause as far as it is known, and reports whether this proved
 // the absence.
-func (r *reflector) missing(ctx context.Context, err error) (proven bool, _ error) {
-	r.missed = time.Now()
-	proof, err := r.evidence(ctx, err)
-	a := &r.absent
+func (a *absence) missing(ctx context.Context, s *server, at *cursor, err error) (proven bool, _ error) {
+	s.missed = time.Now()
+	proof, err := a.evidence(ctx, s, at, err)
 	if !proof {
 		*a = absence{}
 		return false, err
@@ -57,8 +56,8 @@ func (r *reflector) missing(ctx context.Context, err error) (proven bool, _ erro
 
 // evidence reports whether all responses agree that the resource does not
 // exist.
-func (r *reflector) evidence(ctx context.Context, err error) (proof bool, _ error) {
-	found, supported, unknown := r.server.discover(ctx)
+func (a *absence) evidence(ctx context.Context, s *server, at *cursor, err error) (proof bool, _ error) {
+	found, supported, unknown := s.discover(ctx)
 	switch {
 	case !supported:
 		return false, err
@@ -72,11 +71,11 @@ func (r *reflector) evidence(ctx context.Context, err error) (proof bool, _ erro
 		return false, fmt.Errorf("%w: %w: it is served as %s", ErrOtherVersion, err, strings.Join(found.Versions, ", "))
 	}
 
-	r.at.relist() // what is served next under this name may be another resource
-	if r.absent.proven {
+	at.relist() // what is served next under this name may be another resource
+	if a.proven {
 		return true, err // there are no objects any more
 	}
-	gone, why := r.undefined(ctx)
+	gone, why := s.undefined(ctx)
 	switch {
 	case gone:
 		return true, err

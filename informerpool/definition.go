@@ -4,6 +4,7 @@
 package informerpool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,45 +150,43 @@ func (d *definitions) shared(key definitionKey, after time.Time) (found *definit
 // learnDefinition has the server asked which definition the resource has, once a
 // list or a watch shows that it is served. It does not wait. An answer from
 // before the resource was last missing says nothing about the objects of now.
-func (r *reflector) learnDefinition() {
-	_, able := r.options.Source.(Discoverer)
-	if !able || !definable(r.informer.key.Resource.Group) {
+func (s *server) learnDefinition() {
+	i := s.informer
+	_, able := i.pool.options.Source.(Discoverer)
+	if !able || !definable(i.key.Resource.Group) {
 		return
 	}
-	if d := r.informer.published.definition.Load(); d != nil && r.missed.IsZero() && (!d.over() || d.err == nil) {
+	if d := i.published.definition.Load(); d != nil && s.missed.IsZero() && (!d.over() || d.err == nil) {
 		return
 	}
-	i, epoch := r.informer, r.server.epoch
-	found, ask := i.cluster.definitions.shared(
-		definitionKey{resource: i.key.Resource.GroupResource(), epoch: epoch}, r.missed)
+	found, ask := s.definition()
 	i.published.definition.Store(found)
-	i.definedBy(found)
-	r.missed = time.Time{}
+	i.mu.Lock()
+	i.mu.defined = cmp.Or(i.mu.defined, found) // a later answer may be of a schema that no list has shown
+	i.mu.Unlock()
+
+	s.missed = time.Time{}
 	if ask {
-		i.pool.running.Go(func() { i.askDefinition(found, epoch) })
+		asked := server{informer: i, epoch: s.epoch}
+		i.pool.running.Go(func() { asked.askDefinition(found) })
 	}
 }
 
-// definedBy records the definition of the objects, unless an earlier answer is
-// known. A later one may be of a schema that no list has shown.
-func (i *informer) definedBy(d *definition) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.mu.defined == nil {
-		i.mu.defined = d
-	}
+// definition returns the definition of the resource, and whether the caller is
+// to ask for it.
+func (s *server) definition() (found *definition, ask bool) {
+	key := definitionKey{resource: s.informer.key.Resource.GroupResource(), epoch: s.epoch}
+	return s.informer.cluster.definitions.shared(key, s.missed)
 }
 
 // definitionNow returns the definition of the resource as of now, or nil if it
 // can have none. The caller has its turn to ask. Another informer that has asked
 // may still wait for one, or between two tries, so that it is not waited for.
-func (r *reflector) definitionNow(ctx context.Context) *definition {
-	i, epoch := r.informer, r.server.epoch
-	if _, able := r.options.Source.(Discoverer); !able || !definable(i.key.Resource.Group) {
+func (s *server) definitionNow(ctx context.Context) *definition {
+	if _, able := s.informer.pool.options.Source.(Discoverer); !able || !definable(s.informer.key.Resource.Group) {
 		return nil
 	}
-	d, ask := i.cluster.definitions.shared(
-		definitionKey{resource: i.key.Resource.GroupResource(), epoch: epoch}, r.missed)
+	d, ask := s.definition()
 	if !ask {
 		select {
 		case <-d.done:
@@ -199,7 +198,7 @@ func (r *reflector) definitionNow(ctx context.Context) *definition {
 		}
 	}
 	defer close(d.done)
-	if d.definitionState, d.err = i.readDefinition(ctx, epoch); d.err != nil && !apierrors.IsForbidden(d.err) {
+	if d.definitionState, d.err = s.readDefinition(ctx); d.err != nil && !apierrors.IsForbidden(d.err) {
 		d.err = fmt.Errorf("%w: %w", errAbandoned, d.err) // another informer may ask again
 	}
 
@@ -208,13 +207,14 @@ func (r *reflector) definitionNow(ctx context.Context) *definition {
 
 // askDefinition asks until there is an answer. A refusal is one: a person has
 // to grant the right.
-func (i *informer) askDefinition(d *definition, epoch Epoch) {
+func (s *server) askDefinition(d *definition) {
 	defer close(d.done)
+	i := s.informer
 	subject := subjectOf(&i.key)
 	subject.Resource, subject.Selection = customResourceDefinitions.Resource, subject.Resource
 	for try := range definitionTries {
-		d.err = i.ask(i.ctx, subject, func(error) {}, func() (err error) {
-			d.definitionState, err = i.readDefinition(i.ctx, epoch)
+		d.err = i.cluster.ask(i.ctx, subject, func(error) {}, func() (err error) {
+			d.definitionState, err = s.readDefinition(i.ctx)
 			return err
 		})
 		if d.err == nil || apierrors.IsForbidden(d.err) || errors.Is(d.err, ErrEpochChanged) {
@@ -236,7 +236,8 @@ func (i *informer) askDefinition(d *definition, epoch Epoch) {
 }
 
 // readDefinition reads from the server which definition the resource has.
-func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (definitionState, error) {
+func (s *server) readDefinition(ctx context.Context) (definitionState, error) {
+	i := s.informer
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
 	name := i.key.Resource.Resource + "." + i.key.Resource.Group
@@ -248,7 +249,7 @@ func (i *informer) readDefinition(ctx context.Context, epoch Epoch) (definitionS
 			Kind:          "CustomResourceDefinition",
 			FieldSelector: selector,
 		},
-		Epoch:        epoch,
+		Epoch:        s.epoch,
 		Options:      metav1.ListOptions{FieldSelector: selector, Limit: 1},
 		MetadataOnly: true,
 	}
@@ -294,18 +295,18 @@ func identityIn(body io.Reader, name string) (found definitionState, _ error) {
 
 // undefined reports whether the definition of a resource that is not served is
 // gone, and its objects with it, or why that is not so, or not known.
-func (r *reflector) undefined(ctx context.Context) (gone bool, why error) {
-	if !definable(r.informer.key.Resource.Group) {
+func (s *server) undefined(ctx context.Context) (gone bool, why error) {
+	if !definable(s.informer.key.Resource.Group) {
 		return false, errUndefined
 	}
-	was, err := r.informer.published.definition.Load().answer()
+	was, err := s.informer.published.definition.Load().answer()
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("whether its CustomResourceDefinition is gone is not known: %w", err)
 	case was.uid == "":
 		return false, errUndefined
 	}
-	is, err := r.informer.readDefinition(ctx, r.server.epoch)
+	is, err := s.readDefinition(ctx)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("whether its CustomResourceDefinition is gone is not known: %w", err)

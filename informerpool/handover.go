@@ -242,7 +242,7 @@ func (r *reflector) continues(from *place) {
 		r.kind.packed = objects[0].Kind()
 	}
 	if apierrors.IsNotFound(i.mu.verdict.refusal) {
-		r.missed = time.Now()
+		r.server.missed = time.Now()
 	}
 	// If the server does not know the version any more, nothing has failed.
 	r.session.quieted, r.session.proven = true, followed

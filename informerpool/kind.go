@@ -5,14 +5,19 @@ package informerpool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// kindCheck is the kind that the reflector may store, and how it is checked.
+// kindCheck is the kind that the reflector may store. It checks and packs the
+// objects of that kind.
 type kindCheck struct {
+	informer *informer
+
 	packed  *packed.Kind // nil until it is learned
 	listsAs string       // kind of lists that held the kind, if it is not the usual one
 	inPage  bool         // a page is being read, and its kind is not confirmed yet
@@ -42,9 +47,9 @@ func (k *kindCheck) learn(ctx context.Context, s *server) error {
 
 // forget makes the next list learn the kind again, unless the key names it: a
 // definition may have been replaced by one of another kind.
-func (k *kindCheck) forget(key *Key) {
+func (k *kindCheck) forget() {
 	k.listsAs = ""
-	if key.Kind == "" {
+	if k.informer.key.Kind == "" {
 		k.packed = nil
 	}
 }
@@ -116,4 +121,73 @@ func (k *kindCheck) list(header wire.ListHeader, items, unnamed int) error {
 
 	return fmt.Errorf("%w: a list of kind %s instead of %s",
 		ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
+}
+
+// read reads an object, and its identity as far as that can be read.
+func (k *kindCheck) read(at scanner, header wire.ListHeader, unversioned bool) (*Object, wire.Identity, error) {
+	it, err := at.Scan()
+	if err != nil {
+		return nil, wire.Identify(at.Object()), err
+	}
+	id := it.Identity()
+	if err := k.check(&it, header, unversioned); err != nil {
+		return nil, id, err
+	}
+	o, err := k.pack(it)
+	return o, id, err
+}
+
+// check validates an object against the key. An error other than
+// *wire.FieldError refuses the whole response.
+//
+// In a list an object of another kind is such an error. In a stream that
+// continues a list it makes every object unknown, and the stream ends when the
+// server next pauses, so that the frames that arrived together with it are
+// still used.
+func (k *kindCheck) check(it *wire.Item, header wire.ListHeader, unversioned bool) error {
+	if err := k.item(it); err != nil {
+		return err
+	}
+	if it.Kind == "" {
+		if err := k.unnamedItem(header); err != nil {
+			return err
+		}
+	}
+	expect := wire.Expect{
+		APIVersion:  k.informer.key.Resource.GroupVersion().String(),
+		Namespace:   k.informer.key.Namespace,
+		Unversioned: unversioned,
+	}
+	return expect.Check(*it)
+}
+
+// pack packs an object, after the user's transform, which must not change the
+// object's identity.
+func (k *kindCheck) pack(it wire.Item) (*Object, error) {
+	codec, kind := k.informer.pool.codec, k.packed
+	change := k.informer.pool.options.TransformOf(k.informer.key.Resource.GroupResource())
+	if change == nil {
+		return codec.Pack(kind, it)
+	}
+	u, err := codec.Unstructured(kind, it)
+	if err != nil {
+		return nil, err
+	}
+	// Objects may be secrets, so that little is reported of a panic.
+	if err := callback.ApartSecret("Transforms", func() error { return change(u) }); err != nil {
+		if p, ok := errors.AsType[*callback.PanicError](err); ok {
+			k.informer.pool.calls.Panicked(p.Callback)
+		}
+		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
+	}
+
+	changed, err := codec.PackUnstructured(kind, u)
+	if err != nil {
+		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
+	}
+	if changed.GetNamespace() != it.Namespace || packed.NameOf(changed) != it.Name ||
+		string(changed.GetUID()) != it.UID || changed.GetResourceVersion() != it.ResourceVersion {
+		return nil, &wire.FieldError{Field: "transform", Reason: "changed the object's identity"}
+	}
+	return changed, nil
 }

@@ -50,7 +50,7 @@ func (l *listing) finish(rv string) error {
 		r.at.reach = ""
 	}
 	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
-	if !r.missed.IsZero() {
+	if !r.server.missed.IsZero() {
 		r.informer.published.definition.Store(nil) // the resource may be another one by now
 	}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
@@ -60,7 +60,7 @@ func (l *listing) finish(rv string) error {
 	}
 	l.lead(rv, r.server.epoch)
 	ask, lacked := l.commit(rv, r.server.epoch)
-	r.learnDefinition() // it may be deleted before a watch is accepted
+	r.server.learnDefinition() // it may be deleted before a watch is accepted
 	if ask {
 		r.informer.pool.audits.seen(r.informer)
 	}

@@ -12,8 +12,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
-	"github.com/fleetcache/fleetcache/internal/callback"
-	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -29,7 +27,7 @@ type scanner interface {
 // stream.
 func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
 	unversioned := r.unversionedAt(header)
-	o, id, err := r.read(at, header, unversioned)
+	o, id, err := r.kind.read(at, header, unversioned)
 	if err == nil && unversioned && !r.kind.inPage && o.GetResourceVersion() == "" {
 		r.server.bare = true
 		return nil, errUnversioned
@@ -96,75 +94,6 @@ func (r *reflector) suspectsBare(id wire.Identity, err error) bool {
 	}
 	r.suspected, r.server.bare = time.Now(), true
 	return true
-}
-
-// read reads an object, and its identity as far as that can be read.
-func (r *reflector) read(at scanner, header wire.ListHeader, unversioned bool) (*Object, wire.Identity, error) {
-	it, err := at.Scan()
-	if err != nil {
-		return nil, wire.Identify(at.Object()), err
-	}
-	id := it.Identity()
-	if err := r.check(&it, header, unversioned); err != nil {
-		return nil, id, err
-	}
-	o, err := r.pack(it)
-	return o, id, err
-}
-
-// check validates an object against the key. An error other than
-// *wire.FieldError refuses the whole response.
-//
-// In a list an object of another kind is such an error. In a stream that
-// continues a list it makes every object unknown, and the stream ends when the
-// server next pauses, so that the frames that arrived together with it are
-// still used.
-func (r *reflector) check(it *wire.Item, header wire.ListHeader, unversioned bool) error {
-	if err := r.kind.item(it); err != nil {
-		return err
-	}
-	if it.Kind == "" {
-		if err := r.kind.unnamedItem(header); err != nil {
-			return err
-		}
-	}
-	expect := wire.Expect{
-		APIVersion:  r.informer.key.Resource.GroupVersion().String(),
-		Namespace:   r.informer.key.Namespace,
-		Unversioned: unversioned,
-	}
-	return expect.Check(*it)
-}
-
-// pack packs an object, after the user's transform, which must not change the
-// object's identity.
-func (r *reflector) pack(it wire.Item) (*Object, error) {
-	codec, kind := r.informer.pool.codec, r.kind.packed
-	change := r.options.TransformOf(r.informer.key.Resource.GroupResource())
-	if change == nil {
-		return codec.Pack(kind, it)
-	}
-	u, err := codec.Unstructured(kind, it)
-	if err != nil {
-		return nil, err
-	}
-	// Objects may be secrets, so that little is reported of a panic.
-	if err := callback.ApartSecret("Transforms", func() error { return change(u) }); err != nil {
-		if p, ok := errors.AsType[*callback.PanicError](err); ok {
-			r.informer.pool.calls.Panicked(p.Callback)
-		}
-		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
-	}
-
-	changed, err := codec.PackUnstructured(kind, u)
-	if err != nil {
-		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
-	}
-	if changed.GetNamespace() != it.Namespace || packed.NameOf(changed) != it.Name ||
-		string(changed.GetUID()) != it.UID || changed.GetResourceVersion() != it.ResourceVersion {
-		return nil, &wire.FieldError{Field: "transform", Reason: "changed the object's identity"}
-	}
-	return changed, nil
 }
 
 // isRefusal reports whether an error concerns one object alone, so that the

@@ -41,9 +41,8 @@ type reflector struct {
 	refusal    backoff.Refusal
 	at         cursor
 	kind       kindCheck
-	listing    *listing  // the list under way; nil between lists
-	absent     absence   // what lists reported about the resource itself
-	missed     time.Time // when a list last said that the resource is missing; zero if it was served since
+	listing    *listing // the list under way; nil between lists
+	absent     absence  // what lists reported about the resource itself
 	failures   failures
 	rollback   backoff.Relapse // the history went back
 	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
@@ -63,6 +62,7 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 		options:  &i.pool.options,
 		backoff:  b,
 		server:   server{informer: i},
+		kind:     kindCheck{informer: i},
 	}
 }
 
@@ -252,7 +252,7 @@ func (r *reflector) permitted() {
 	if r.refusal.Lift() {
 		r.informer.pool.nudgeRefused(r.informer)
 	}
-	r.learnDefinition()
+	r.server.learnDefinition()
 	if r.session.relisted {
 		r.unrefused() // a stream that was merely accepted may report a refusal
 	}
@@ -358,7 +358,7 @@ func (r *reflector) checkHistory(err error) error {
 		r.at.relist() // also if the epoch comes back: only a list ends the doubt
 	case errors.Is(err, ErrKind):
 		r.at.relist() // the rest of the response cannot be trusted either
-		r.kind.forget(&r.informer.key)
+		r.kind.forget()
 	case list: // the next attempt lists anyhow, or resumes where it can
 	case errors.Is(err, ErrBudget):
 		// A watch would bring the same objects in the same order, including

@@ -18,7 +18,7 @@ import (
 // connect waits for the cluster and returns a live stream that continues the
 // store.
 func (r *reflector) connect(ctx context.Context) (*stream, error) {
-	epoch, err := r.ready(ctx)
+	epoch, err := r.server.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		r.server.epoch, r.at.resume, r.at.reach = epoch, "", ""
 		r.informer.published.definition.Store(nil)
 		r.informer.loosenSeen()
-		r.kind.forget(&r.informer.key)
+		r.kind.forget()
 	}
 
 	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
@@ -61,7 +61,7 @@ func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error
 		return nil, false, err
 	}
 	var unsure error
-	err = r.ask(ctx, func() (err error) {
+	err = r.server.ask(ctx, func() (err error) {
 		if !r.session.proven {
 			unsure = r.guard(ctx)
 		}
@@ -76,15 +76,6 @@ func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error
 		return nil, r.failures.listsInstead(unsure), unsure
 	}
 	return s, errors.Is(err, errPolled), asResumeError(err)
-}
-
-// ready calls the source, whose panic becomes an error.
-func (r *reflector) ready(ctx context.Context) (epoch Epoch, err error) {
-	err = r.informer.pool.calls.Here("Source", &r.informer.key, func() (err error) {
-		epoch, err = r.informer.pool.options.Source.Ready(ctx, r.informer.key.Cluster)
-		return err
-	})
-	return epoch, err
 }
 
 // guard asks the history question: does the server's history reach the version

@@ -32,7 +32,7 @@ var (
 // relist makes the store equal to the server's state and returns the stream
 // that follows it.
 func (r *reflector) relist(ctx context.Context) (s *stream, err error) {
-	t, err := r.turn(ctx)
+	t, err := r.server.turn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 		return nil
 	case apierrors.IsNotFound(err):
 		var gone bool
-		if gone, err = r.missing(ctx, err); gone {
+		if gone, err = r.absent.missing(ctx, &r.server, &r.at, err); gone {
 			r.at.relist()
 			r.informer.vanish()
 			r.informer.dropSnapshot(err)

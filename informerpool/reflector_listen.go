@@ -110,7 +110,7 @@ func (r *reflector) differs(frame string, at scanner) bool {
 	if frame == wire.Bookmark {
 		return false
 	}
-	o, id, err := r.read(at, wire.ListHeader{}, true)
+	o, id, err := r.kind.read(at, wire.ListHeader{}, true)
 	cached := r.informer.mu.store.Get(id.Namespace, id.Name)
 	switch {
 	case err != nil:

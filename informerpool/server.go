@@ -51,6 +51,8 @@ type server struct {
 	informer *informer
 	epoch    Epoch // that requests are made for
 	answers  bool  // it has accepted a request of the attempt
+
+	missed time.Time // when a list last said that the resource is missing; zero if it was served since
 }
 
 // abilities are what the reflector has learned about how its server lists and
@@ -149,6 +151,15 @@ func (s *server) quiet() {
 // request returns a request for the key.
 func (s *server) request(opts metav1.ListOptions) Request {
 	return Request{Key: s.informer.key, Epoch: s.epoch, Options: opts}
+}
+
+// ready calls the source, whose panic becomes an error.
+func (s *server) ready(ctx context.Context) (epoch Epoch, err error) {
+	err = s.informer.pool.calls.Here("Source", &s.informer.key, func() (err error) {
+		epoch, err = s.informer.pool.options.Source.Ready(ctx, s.informer.key.Cluster)
+		return err
+	})
+	return epoch, err
 }
 
 // discover queries the server for the resource. supported is false if the

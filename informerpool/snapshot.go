@@ -201,7 +201,7 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 
 	var s *stream
 	continues := false
-	err := r.ask(ctx, func() (err error) {
+	err := r.server.ask(ctx, func() (err error) {
 		if err = (&restoration{reflector: r, saved: saved}).run(ctx); err == nil {
 			continues, r.restores = true, maxRestores
 			s, err = r.watch(ctx)
@@ -286,7 +286,7 @@ func (k *restoration) run(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: %s instead of %s", errOtherKind, wire.Excerpt(saved.Kind), kind)
 	}
 
-	defined := r.definitionNow(ctx)
+	defined := r.server.definitionNow(ctx)
 	if defined.String() != saved.Definition {
 		return errRedefined
 	}

@@ -32,10 +32,10 @@ func (t turn) end(err error) {
 
 // turn waits until the cluster has room for a request, and then for a permit of
 // the pool. While the cluster has no room, it takes none from other clusters.
-func (i *informer) turn(ctx context.Context, s width.Subject, waits func(refusal error),
+func (c *clusterStats) turn(ctx context.Context, s width.Subject, waits func(refusal error),
 	permit func(context.Context) (func(), error)) (turn, error) {
 	for {
-		place, err := i.cluster.width.Reserve(ctx, s, waits)
+		place, err := c.width.Reserve(ctx, s, waits)
 		if err != nil {
 			return turn{}, err
 		}
@@ -51,9 +51,9 @@ func (i *informer) turn(ctx context.Context, s width.Subject, waits func(refusal
 	}
 }
 
-// ask asks the server a question when it is the informer's turn.
-func (i *informer) ask(ctx context.Context, s width.Subject, waits func(refusal error), question func() error) error {
-	t, err := i.turn(ctx, s, waits, func(context.Context) (func(), error) { return func() {}, nil })
+// ask asks a question when there is room for it.
+func (c *clusterStats) ask(ctx context.Context, s width.Subject, waits func(error), question func() error) error {
+	t, err := c.turn(ctx, s, waits, func(context.Context) (func(), error) { return func() {}, nil })
 	if err != nil {
 		return err
 	}
@@ -65,18 +65,18 @@ func (i *informer) ask(ctx context.Context, s width.Subject, waits func(refusal 
 }
 
 // turn waits for the reflector's turn to list.
-func (r *reflector) turn(ctx context.Context) (turn, error) {
-	return r.informer.turn(ctx, subjectOf(&r.informer.key), r.waits, r.informer.pool.lists.Take)
+func (s *server) turn(ctx context.Context) (turn, error) {
+	return s.informer.cluster.turn(ctx, subjectOf(&s.informer.key), s.waits, s.informer.pool.lists.Take)
 }
 
-// ask asks the server a question when it is the reflector's turn.
-func (r *reflector) ask(ctx context.Context, question func() error) error {
-	return r.informer.ask(ctx, subjectOf(&r.informer.key), r.waits, question)
+// ask asks a question when it is the reflector's turn.
+func (s *server) ask(ctx context.Context, question func() error) error {
+	return s.informer.cluster.ask(ctx, subjectOf(&s.informer.key), s.waits, question)
 }
 
 // waits records why the reflector waits for its turn.
-func (r *reflector) waits(refusal error) {
-	r.informer.note(fmt.Errorf("%s: %w: %w", r.informer.key, errTurn, refusal))
+func (s *server) waits(refusal error) {
+	s.informer.note(fmt.Errorf("%s: %w: %w", s.informer.key, errTurn, refusal))
 }
 
 // subjectOf returns what the requests of a key are about. The groups that no
