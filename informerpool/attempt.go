@@ -86,7 +86,7 @@ func (i *informer) interrupt(why error, note func()) {
 }
 
 func (i *informer) forgetLocked() {
-	i.forgetSeenLocked()
+	i.mu.seen.forget()
 	old := i.mu.store
 	i.mu.store, i.mu.staged = old.EmptyCopy(), nil
 	i.mu.refused = refusals.Set{}

@@ -101,8 +101,8 @@ func (a *audit) settleSeen() {
 	if !a.compared.Blind() && a.followsLocked() {
 		same := func(name types.NamespacedName) *Object { return a.informer.mu.store.Get(name.Namespace, name.Name) }
 		a.postponeLocked()
-		for _, name := range a.informer.missedLocked(a.since, "", false, same) {
-			a.informer.foundLocked(name)
+		for _, name := range a.informer.mu.seen.missed(a.since, "", false, same) {
+			a.informer.mu.seen.found(name)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (a *audit) begin() bool {
 	if !a.followsLocked() {
 		return false
 	}
-	a.informer.mu.touched, a.since = comparison.NewChanges(), a.informer.lookLocked()
+	a.informer.mu.touched, a.since = comparison.NewChanges(), a.informer.mu.seen.look()
 
 	return true
 }

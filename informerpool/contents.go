@@ -59,9 +59,9 @@ func (i *informer) remove(final *Object) {
 	i.touchLocked(final)
 	old := i.mu.store.Of(final)
 	switch {
-	case old == nil && i.reachesSeenLocked(final):
-		i.passedLocked(store.NameOf(final), nil, nil)
-		i.dropSeenLocked(store.NameOf(final))
+	case old == nil && i.mu.seen.reaches(final):
+		i.mu.seen.passed(store.NameOf(final), nil, nil)
+		i.mu.seen.drop(store.NameOf(final))
 		return
 	case old == nil || ordering.Older(final, old):
 		return
@@ -96,8 +96,8 @@ func (i *informer) removeNamed(id wire.Identity) {
 	i.mu.refused.Forget(name, id.ResourceVersion)
 	old := i.mu.store.Get(id.Namespace, id.Name)
 	if s := i.mu.seen.objects[name]; s != nil && over(s.Object) {
-		i.passedLocked(name, old, nil)
-		defer i.foundLocked(name)
+		i.mu.seen.passed(name, old, nil)
+		defer i.mu.seen.found(name)
 	}
 	if old == nil || !over(old) {
 		return
@@ -123,8 +123,8 @@ func (i *informer) vanish() {
 	defer i.mu.Unlock()
 
 	for name := range i.mu.seen.objects {
-		i.passedLocked(name, i.mu.store.Get(name.Namespace, name.Name), nil)
-		defer i.foundLocked(name)
+		i.mu.seen.passed(name, i.mu.store.Get(name.Namespace, name.Name), nil)
+		defer i.mu.seen.found(name)
 	}
 	i.mu.unserved = true
 	for _, o := range slices.Collect(i.mu.store.All()) {
@@ -137,13 +137,13 @@ func (i *informer) vanish() {
 // emitSeenLocked is emitLocked for a state that the stream or a list has shown.
 // Afterwards an earlier state that users saw need not be remembered.
 func (i *informer) emitSeenLocked(c delta.Change, shown *Object) {
-	reached := i.reachesSeenLocked(shown)
+	reached := i.mu.seen.reaches(shown)
 	if reached {
-		i.passedLocked(store.NameOf(shown), c.Old, c.New)
+		i.mu.seen.passed(store.NameOf(shown), c.Old, c.New)
 	}
 	i.emitLocked(c)
 	if reached {
-		i.foundLocked(store.NameOf(shown))
+		i.mu.seen.found(store.NameOf(shown))
 	}
 }
 

@@ -43,7 +43,7 @@ func beginDraft(i *informer) draft {
 	}
 	i.mu.staged = i.mu.store.Stage()
 
-	return draft{informer: i, seen: map[*Object]struct{}{}, look: i.lookLocked()}
+	return draft{informer: i, seen: map[*Object]struct{}{}, look: i.mu.seen.look()}
 }
 
 // restart drops everything that the list has brought so far.
@@ -104,7 +104,7 @@ func (d *draft) commit(rv string, epoch Epoch) (ask, lacked bool) {
 	lacked = i.mu.synced && i.mu.epoch == epoch && !d.another && d.lacksLocked()
 	i.mu.refused = d.refused
 	i.published.listed.Store(&epoch) // before handlers receive events, and read; reads wait for the lock
-	found := i.missedLocked(d.look, rv, !i.mu.synced, d.shows)
+	found := i.mu.seen.missed(d.look, rv, !i.mu.synced, d.shows)
 	d.sweepLocked(rv)
 	d.mergeLocked(values)
 	i.mu.epoch, i.mu.history = epoch, d.history
@@ -114,13 +114,13 @@ func (d *draft) commit(rv string, epoch Epoch) (ask, lacked bool) {
 	}
 	i.mu.defined = cmp.Or(d.defined, i.published.definition.Load())
 	for _, name := range found {
-		i.foundLocked(name)
+		i.mu.seen.found(name)
 	}
 	if d.another {
-		i.loosenSeenLocked()
+		i.mu.seen.loosen()
 	}
 
-	return i.settleSeenLocked(), lacked
+	return i.mu.seen.settle(), lacked
 }
 
 // lacksLocked reports whether the list has an object with a version that the

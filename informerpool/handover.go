@@ -276,7 +276,7 @@ func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 	}
 
 	from.informer.mu.listeners = listeners
-	ask = to.informer.takeSeenLocked(from.informer, to.key)
+	ask = to.informer.mu.seen.take(from.informer, to.key)
 	l.at.Store(to)
 	from.informer.mu.waiters.wake()
 	if !l.pool.mu.closed {

@@ -127,7 +127,7 @@ func newInformer(p *Pool, key Key) *informer {
 		i.label.key, i.label.value = traits.Label(key.LabelSelector)
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
-	i.mu.store = store.New()
+	i.mu.store, i.mu.seen.informer = store.New(), i
 	i.right.Value = i
 
 	return i
@@ -157,8 +157,7 @@ func (i *informer) ended() {
 	i.mu.setState(StateGone)
 	i.mu.store, i.mu.staged, i.mu.listeners, i.mu.synced = store.New(), nil, nil, false
 	i.published.listed.Store(nil)
-	i.mu.seen.objects = nil
-	i.weighSeenLocked(0)
+	i.mu.seen.forget()
 	i.chargeLocked()
 	i.changedLocked()
 }

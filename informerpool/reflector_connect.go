@@ -28,7 +28,9 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		}
 		r.server.epoch, r.at.resume, r.at.reach = epoch, "", ""
 		r.informer.published.definition.Store(nil)
-		r.informer.loosenSeen()
+		r.informer.mu.Lock()
+		r.informer.mu.seen.loosen()
+		r.informer.mu.Unlock()
 		r.kind.forget()
 	}
 

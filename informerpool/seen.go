@@ -44,6 +44,8 @@ type seen struct {
 // seenObjects are the objects that users were shown in other ways, and that are
 // not in the store yet. informer.mu protects them.
 type seenObjects struct {
+	informer *informer
+
 	objects map[types.NamespacedName]*seen
 	bytes   int64     // their memory
 	looks   int       // lists and audits that have begun
@@ -79,7 +81,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 		return
 	}
 	i := l.lock().informer
-	ask := l.gone() == nil && i.noteSeenLocked(o)
+	ask := l.gone() == nil && i.mu.seen.note(o)
 	i.mu.Unlock()
 
 	if ask {
@@ -99,35 +101,35 @@ func (i *informer) noteShown(objects []*Object) (ask bool) {
 	for _, o := range objects {
 		s := i.mu.seen.objects[store.ViewOf(o)]
 		if again := s != nil && s.Object == o && !i.mu.synced; !again { // reads may repeat as fast as they like
-			ask = i.noteSeenLocked(o) || ask
+			ask = i.mu.seen.note(o) || ask
 		}
 	}
 	return ask
 }
 
-func (i *informer) noteSeenLocked(o *Object) (ask bool) {
+func (s *seenObjects) note(o *Object) (ask bool) {
 	name, size := store.NameOf(o), int64(o.Size())
-	if now := i.mu.store.Get(name.Namespace, name.Name); passes(now, o) {
-		i.laterLocked(o, now)
+	if now := s.informer.mu.store.Get(name.Namespace, name.Name); passes(now, o) {
+		s.later(o, now)
 		return false
 	}
-	switch before := i.mu.seen.objects[name]; {
+	switch before := s.objects[name]; {
 	case before != nil && ordering.Older(o, before.Object):
 		return false
 	case before != nil:
-		i.dropSeenLocked(name)
+		s.drop(name)
 	}
 
-	if len(i.mu.seen.objects) >= maxSeen || i.cluster.seenBytes.Load()+size > maxSeenBytes {
+	if len(s.objects) >= maxSeen || s.informer.cluster.seenBytes.Load()+size > maxSeenBytes {
 		return false
 	}
-	if i.mu.seen.objects == nil {
-		i.mu.seen.objects = map[types.NamespacedName]*seen{}
+	if s.objects == nil {
+		s.objects = map[types.NamespacedName]*seen{}
 	}
-	i.mu.seen.objects[name] = &seen{Object: o, looks: i.mu.seen.looks}
-	i.weighSeenLocked(i.mu.seen.bytes + size)
+	s.objects[name] = &seen{Object: o, looks: s.looks}
+	s.weigh(s.bytes + size)
 
-	return i.mu.synced && i.settleSeenLocked()
+	return s.informer.mu.synced && s.settle()
 }
 
 // passes reports whether a state of the store is the one that was seen under
@@ -144,157 +146,150 @@ func isOrdered(o *Object) bool {
 	return ordered
 }
 
-// laterLocked handles an object of which the store has a later state than was
-// shown. Handlers have received that state, or are about to. A handler that
-// selects the state that was shown and not the current one receives a delete.
-func (i *informer) laterLocked(o, now *Object) {
-	i.dropSeenLocked(store.NameOf(o))
-	for _, ln := range i.mu.listeners {
+// later handles an object of which the store has a later state than was shown.
+// Handlers have received that state, or are about to. A handler that selects the
+// state that was shown and not the current one receives a delete.
+func (s *seenObjects) later(o, now *Object) {
+	s.drop(store.NameOf(o))
+	for _, ln := range s.informer.mu.listeners {
 		if !ln.filter.Empty() && ln.filter.Match(o) && !ln.filter.Match(now) {
 			ln.lose(o, false)
 		}
 	}
-	i.shownLocked(o)
+	s.shown(o)
 }
 
-// takeSeenLocked takes over the objects that the user of a lease was shown
-// while another informer served it: that informer may not have known them
-// either. It reports whether to request an audit: a list that has passed them
-// may have been complete before, and proves nothing then. The locks of both
-// informers are held.
-func (i *informer) takeSeenLocked(from *informer, key Key) (ask bool) {
-	if from == i || !selector.Local(key.FieldSelector) {
+// take takes over the objects that the user of a lease was shown while another
+// informer served it: that informer may not have known them either. It reports
+// whether to request an audit: a list that has passed them may have been
+// complete before, and proves nothing then. The locks of both informers are
+// held.
+func (s *seenObjects) take(from *informer, key Key) (ask bool) {
+	if from == s.informer || !selector.Local(key.FieldSelector) {
 		return false
 	}
 	selected := newSelector(Key{}, key)
-	for name, s := range from.mu.seen.objects {
-		if i.mu.seen.objects[name] != nil || !selected.Match(s.Object) {
+	for name, saw := range from.mu.seen.objects {
+		if s.objects[name] != nil || !selected.Match(saw.Object) {
 			continue
 		}
-		ask = i.noteSeenLocked(s.Object) || ask
-		if taken := i.mu.seen.objects[name]; taken != nil {
-			taken.adrift = s.adrift
+		ask = s.note(saw.Object) || ask
+		if taken := s.objects[name]; taken != nil {
+			taken.adrift = saw.adrift
 		}
 	}
 
 	return ask
 }
 
-func (i *informer) dropSeenLocked(name types.NamespacedName) {
-	s := i.mu.seen.objects[name]
-	if s == nil {
+func (s *seenObjects) drop(name types.NamespacedName) {
+	saw := s.objects[name]
+	if saw == nil {
 		return
 	}
-	delete(i.mu.seen.objects, name)
-	i.weighSeenLocked(i.mu.seen.bytes - int64(s.Size()))
+	delete(s.objects, name)
+	s.weigh(s.bytes - int64(saw.Size()))
 }
 
-// weighSeenLocked records the memory that seen objects take.
-func (i *informer) weighSeenLocked(bytes int64) {
-	i.cluster.seenBytes.Add(bytes - i.mu.seen.bytes)
-	i.mu.seen.bytes = bytes
+// weigh records the memory that seen objects take.
+func (s *seenObjects) weigh(bytes int64) {
+	s.informer.cluster.seenBytes.Add(bytes - s.bytes)
+	s.bytes = bytes
 }
 
-// lookLocked numbers a list, or an audit, that begins.
-func (i *informer) lookLocked() int {
-	i.mu.seen.looks++
-	return i.mu.seen.looks
+// look numbers a list, or an audit, that begins.
+func (s *seenObjects) look() int {
+	s.looks++
+	return s.looks
 }
 
-// loosenSeenLocked records that the server's history is another one from now
-// on, and may differ from the one in which objects were seen. The current look
-// at the server began before.
-func (i *informer) loosenSeenLocked() {
-	for _, o := range i.mu.seen.objects {
+// loosen records that the server's history is another one from now on, and may
+// differ from the one in which objects were seen. The current look at the server
+// began before.
+func (s *seenObjects) loosen() {
+	for _, o := range s.objects {
 		if o.adrift.IsZero() {
-			o.adrift, o.looks, o.asked = time.Now(), i.mu.seen.looks, false
+			o.adrift, o.looks, o.asked = time.Now(), s.looks, false
 		}
 	}
 }
 
-func (i *informer) loosenSeen() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.loosenSeenLocked()
-}
-
-// settleSeenLocked drops the objects that the store has in the state that was
-// seen, or a later one: handlers receive the changes of those as of all others.
-// It reports whether to request an audit, since the stream has passed a state
-// without bringing it.
-func (i *informer) settleSeenLocked() (ask bool) {
-	if len(i.mu.seen.objects) == 0 {
+// settle drops the objects that the store has in the state that was seen, or a
+// later one: handlers receive the changes of those as of all others. It reports
+// whether to request an audit, since the stream has passed a state without
+// bringing it.
+func (s *seenObjects) settle() (ask bool) {
+	if len(s.objects) == 0 {
 		return false
 	}
-	pause := time.Since(i.mu.seen.audited) < seenAuditPace
-	for name, o := range i.mu.seen.objects {
-		now := i.mu.store.Get(name.Namespace, name.Name)
+	pause := time.Since(s.audited) < seenAuditPace
+	for name, o := range s.objects {
+		now := s.informer.mu.store.Get(name.Namespace, name.Name)
 		switch {
 		case passes(now, o.Object):
-			i.passedLocked(name, now, now)
-			i.foundLocked(name)
-		case o.asked, pause, i.mu.refused.Has(name),
-			ordering.Behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
+			s.passed(name, now, now)
+			s.found(name)
+		case o.asked, pause, s.informer.mu.refused.Has(name),
+			ordering.Behind(s.informer.mu.rv, o.GetResourceVersion()) && !o.incomparable():
 		default:
 			o.asked, ask = true, true
 		}
 	}
 
 	if ask {
-		i.mu.seen.audited = time.Now()
+		s.audited = time.Now()
 	}
 	return ask
 }
 
-// missedLocked settles seen objects by a list of the server: now returns the
-// list's object of a name. Objects seen at a later version than rv are left
-// alone, unless rv is empty. The first list may have begun before an object was
-// seen. Any other list must have begun afterwards, since it may be of a history
-// that was left meanwhile. The store is still the one before the list. The
-// caller must pass the returned names to foundLocked once the changes are
-// delivered.
-func (i *informer) missedLocked(
+// missed settles seen objects by a list of the server: now returns the list's
+// object of a name. Objects seen at a later version than rv are left alone,
+// unless rv is empty. The first list may have begun before an object was seen.
+// Any other list must have begun afterwards, since it may be of a history that
+// was left meanwhile. The store is still the one before the list. The caller
+// must pass the returned names to found once the changes are delivered.
+func (s *seenObjects) missed(
 	look int, rv string, first bool, now func(types.NamespacedName) *Object,
 ) (found []types.NamespacedName) {
-	for name, o := range i.mu.seen.objects {
+	for name, o := range s.objects {
 		is := now(name)
 		early := !first && o.looks >= look || ordering.Behind(rv, o.GetResourceVersion()) && !o.incomparable()
-		if i.mu.refused.Has(name) || early && (is == nil || ordering.Older(is, o.Object)) {
+		if s.informer.mu.refused.Has(name) || early && (is == nil || ordering.Older(is, o.Object)) {
 			continue
 		}
-		i.passedLocked(name, i.mu.store.Get(name.Namespace, name.Name), is)
+		s.passed(name, s.informer.mu.store.Get(name.Namespace, name.Name), is)
 		found = append(found, name)
 	}
 
 	return found
 }
 
-// passedLocked is called before a change from old to now is delivered, now
-// being no earlier than the object that was seen under the name. A handler that
-// receives the seen object in neither of the two states receives its delete
-// here: it was another object of that name, or was selected only in between. A
-// handler that has received another object of the name receives the delete of
-// that one: if it received the seen one first, its own object would end under
-// another uid, or end twice.
+// passed is called before a change from old to now is delivered, now being no
+// earlier than the object that was seen under the name. A handler that receives
+// the seen object in neither of the two states receives its delete here: it was
+// another object of that name, or was selected only in between. A handler that
+// has received another object of the name receives the delete of that one: if it
+// received the seen one first, its own object would end under another uid, or
+// end twice.
 //
 // The object that a handler has received may stay unchanged and be earlier than
 // the seen one: the seen one is then of a history that is over. Its delete
 // would leave the handler without an object that exists, so the handler
 // receives that object once more instead.
-func (i *informer) passedLocked(name types.NamespacedName, old, now *Object) {
-	s := i.mu.seen.objects[name]
-	if s == nil || s.passed {
+func (s *seenObjects) passed(name types.NamespacedName, old, now *Object) {
+	saw := s.objects[name]
+	if saw == nil || saw.passed {
 		return
 	}
-	s.passed = true // a list passes it, and then the change that it makes
-	for _, ln := range i.mu.listeners {
+	saw.passed = true // a list passes it, and then the change that it makes
+	for _, ln := range s.informer.mu.listeners {
 		known := ln.knows(name, old)
 		switch {
 		case known != nil && !ln.stays(known, now): // the change is delivered
-		case known != nil && !passes(known, s.Object):
+		case known != nil && !passes(known, saw.Object):
 			ln.offerAll(delta.Resync(known))
-		case known == nil && ln.misses(s.Object, old, now):
-			ln.lose(s.Object, false)
+		case known == nil && ln.misses(saw.Object, old, now):
+			ln.lose(saw.Object, false)
 		}
 	}
 }
@@ -334,28 +329,27 @@ func (ln *listener) selects(o *Object) bool {
 	return o != nil && (ln.filter.Empty() || ln.filter.Match(o))
 }
 
-// reachesSeenLocked reports whether a state that the stream shows is no earlier
-// than the object that was seen under its name.
-func (i *informer) reachesSeenLocked(o *Object) bool {
-	s := i.mu.seen.objects[store.ViewOf(o)]
-	return s != nil && passes(o, s.Object)
+// reaches reports whether a state that the stream shows is no earlier than the
+// object that was seen under its name.
+func (s *seenObjects) reaches(o *Object) bool {
+	saw := s.objects[store.ViewOf(o)]
+	return saw != nil && passes(o, saw.Object)
 }
 
-// foundLocked drops a seen object that the store has had by now. As long as a
+// found drops a seen object that the store has had by now. As long as a
 // handler has not received it, its delete is still to be delivered.
-func (i *informer) foundLocked(name types.NamespacedName) {
-	s := i.mu.seen.objects[name]
-	if s == nil {
+func (s *seenObjects) found(name types.NamespacedName) {
+	saw := s.objects[name]
+	if saw == nil {
 		return
 	}
-	i.dropSeenLocked(name)
-	i.shownLocked(s.Object)
+	s.drop(name)
+	s.shown(saw.Object)
 }
 
-// shownLocked records that an object was shown which handlers are about to
-// receive.
-func (i *informer) shownLocked(o *Object) {
-	for _, ln := range i.mu.listeners {
+// shown records that an object was shown which handlers are about to receive.
+func (s *seenObjects) shown(o *Object) {
+	for _, ln := range s.informer.mu.listeners {
 		ln.sub.mu.Lock()
 		if p := ln.sub.mu.pending[item{listener: ln, namespace: o.GetNamespace(), name: o.GetName()}]; p != nil {
 			p.Show(o)
@@ -364,14 +358,14 @@ func (i *informer) shownLocked(o *Object) {
 	}
 }
 
-// forgetSeenLocked delivers the deletes of all seen objects, because the
-// cluster is gone. Objects that the store has, too, are deleted with the store.
-func (i *informer) forgetSeenLocked() {
-	for _, ln := range i.mu.listeners {
-		ln.evictSeenLocked(i)
+// forget delivers the deletes of all seen objects, because the cluster is gone.
+// Objects that the store has, too, are deleted with the store.
+func (s *seenObjects) forget() {
+	for _, ln := range s.informer.mu.listeners {
+		ln.evictSeenLocked(s.informer)
 	}
-	i.mu.seen.objects = nil
-	i.weighSeenLocked(0)
+	s.objects = nil
+	s.weigh(0)
 }
 
 func (ln *listener) evictSeenLocked(i *informer) {

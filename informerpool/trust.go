@@ -242,7 +242,7 @@ func (i *informer) advanceLocked(rv string) (ask bool) {
 	i.mu.setState(StateSynced)
 	i.mu.attach()
 	i.unexpireLocked()
-	ask = i.settleSeenLocked()
+	ask = i.mu.seen.settle()
 	i.changedLocked()
 
 	return ask
