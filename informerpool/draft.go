@@ -60,20 +60,11 @@ func (d *draft) replace(staged *store.Store) {
 	d.informer.chargeLocked()
 }
 
-// stage keeps an object, in place of an earlier state that the same list
-// brought.
-func (d *draft) stage(earlier, o *Object) {
+// change changes what is staged.
+func (d *draft) change(by func(staged *store.Store)) {
 	d.informer.mu.Lock()
 	defer d.informer.mu.Unlock()
-	d.informer.mu.staged.Put(earlier, o, nil)
-	d.informer.chargeLocked()
-}
-
-// unstage drops an object.
-func (d *draft) unstage(o *Object) {
-	d.informer.mu.Lock()
-	defer d.informer.mu.Unlock()
-	d.informer.mu.staged.Remove(o)
+	by(d.informer.mu.staged)
 	d.informer.chargeLocked()
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -93,7 +92,10 @@ func (h *handOver) finish() {
 func (p *Pool) forsake(i *informer, err error, answers bool) {
 	now := i.relation()
 	degraded := now.state == StateDegraded && time.Since(now.since) > forsakenAfter
-	alone := degraded && (answers || p.followsAny(i.key.Cluster))
+	alone := degraded && (answers || slices.ContainsFunc(p.of(i.key.Cluster), func(other *informer) bool {
+		now := other.relation()
+		return now.follows()
+	}))
 	if !permanent(err) && !alone {
 		return
 	}
@@ -105,14 +107,6 @@ func (p *Pool) forsake(i *informer, err error, answers bool) {
 	p.mu.Unlock()
 
 	h.finish()
-}
-
-// followsAny reports whether an informer of a cluster follows its server.
-func (p *Pool) followsAny(cluster types.NamespacedName) bool {
-	return slices.ContainsFunc(p.of(cluster), func(i *informer) bool {
-		now := i.relation()
-		return now.follows()
-	})
 }
 
 // moveLocked moves a rider to an informer that covers it and has shown all that
@@ -134,7 +128,7 @@ func (h *handOver) moveLocked(l *Lease) {
 		behind.holders.stay()
 		h.unused = append(h.unused, behind)
 	}
-	to := h.pool.continueLocked(from)
+	to := h.continueLocked(from)
 	h.to = append(h.to, to)
 	h.placeLocked(l, to)
 	if behind == nil {
@@ -190,7 +184,8 @@ func (i *informer) reachesLocked(from *place) bool {
 
 // continueLocked starts an informer for a rider's key that continues the
 // rider's informer, whose lock is held.
-func (p *Pool) continueLocked(from *place) *informer {
+func (h *handOver) continueLocked(from *place) *informer {
+	p := h.pool
 	if !from.informer.mu.synced {
 		return p.startLocked(from.key)
 	}

@@ -80,9 +80,10 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	}
 	require.Equal(t, 4, stored)
 	for _, r := range reflectors {
-		(&draft{informer: r.informer}).stage(nil, o)
+		d := &draft{informer: r.informer}
+		d.change(func(staged *store.Store) { staged.Put(nil, o, nil) })
 		require.Equal(t, r.informer.mu.staged.Bytes, r.informer.mu.charged, "known to the byte")
-		(&draft{informer: r.informer}).replace(nil)
+		d.replace(nil)
 	}
 	require.Zero(t, c.bytes.Load())
 }

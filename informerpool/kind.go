@@ -72,10 +72,14 @@ func (k *kindCheck) item(it *wire.Item) error {
 
 // bookmark is item for a bookmark, whose version is kept, too.
 func (k *kindCheck) bookmark(it *wire.Item) error {
+	err := k.item(it)
 	if len(it.ResourceVersion) > wire.MaxVersion {
-		return fmt.Errorf("%w: a resourceVersion of %d bytes", ErrRefused, len(it.ResourceVersion))
+		err = fmt.Errorf("%w: a resourceVersion of %d bytes", ErrRefused, len(it.ResourceVersion))
 	}
-	return k.item(it)
+	if err != nil {
+		return fmt.Errorf("%s: %w", k.informer.key, err)
+	}
+	return nil
 }
 
 // unnamedItem is item for an object without a kind of its own, as

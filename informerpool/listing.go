@@ -164,7 +164,7 @@ func (l *listing) keep(earlier, o *Object) error {
 	if err := l.reflector.checkBytes(earlier, o); err != nil {
 		return l.pass(o, err)
 	}
-	l.stage(earlier, o)
+	l.change(func(staged *store.Store) { staged.Put(earlier, o, nil) })
 	return nil
 }
 
@@ -192,7 +192,7 @@ func (l *listing) pass(o *Object, err error) error {
 func (l *listing) drop(name types.NamespacedName, ends func(*Object) bool) {
 	i := l.informer
 	if o := i.mu.staged.Get(name.Namespace, name.Name); o != nil && ends(o) {
-		l.unstage(o)
+		l.change(func(staged *store.Store) { staged.Remove(o) })
 	}
 	if old := i.mu.store.Get(name.Namespace, name.Name); old != nil && ends(old) {
 		delete(l.seen, old)

@@ -82,7 +82,7 @@ func (l *listing) withdraw() {
 	lacks := func(o *Object) bool { return o.GetResourceVersion() == "" }
 	for _, o := range slices.Collect(r.informer.mu.staged.All()) {
 		if lacks(o) {
-			l.unstage(o)
+			l.change(func(staged *store.Store) { staged.Remove(o) })
 			l.refuseUnversioned(o)
 		}
 	}

@@ -138,7 +138,7 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	}
 	log := r.options.Logger.V(1)
 	if first {
-		log = r.loud("object refused: " + why.Error()) // each attempt may refuse it for the first time
+		log = r.log.loud("object refused: " + why.Error()) // each attempt may refuse it for the first time
 	}
 	log.Info("Object refused: its state is unknown",
 		"informer", r.informer.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())

@@ -8,14 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
-	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
@@ -44,16 +41,15 @@ type reflector struct {
 	listing    *listing // the list under way; nil between lists
 	absent     absence  // what lists reported about the resource itself
 	failures   failures
+	log        interruptions
 	rollback   backoff.Relapse // the history went back
 	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
 	rings      backoff.Relapse // a watch without versions has shown something else than the cache
 	unheard    uint64          // the number of changes of the cache when that happened last
 	suspected  time.Time       // when a stream made a list due by an object without a version
-	lines      loudness.Lines
 	server     server
 	session    session
-	restores   int    // attempts to continue a kept state
-	logged     string // the last failure that was logged since a stream was followed
+	restores   int // attempts to continue a kept state
 }
 
 func newReflector(i *informer, b backoff.Backoff) reflector {
@@ -63,6 +59,7 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 		backoff:  b,
 		server:   server{informer: i},
 		kind:     kindCheck{informer: i},
+		log:      interruptions{informer: i},
 	}
 }
 
@@ -276,70 +273,20 @@ func (r *reflector) unrefused() {
 // followed records that a stream was followed.
 func (r *reflector) followed() {
 	r.failures.followed()
-	r.logged = ""
+	r.log.last = ""
 	r.unrefused()
 }
 
 // failed records a failed attempt, and reports it to the log and to
 // Options.OnFailed.
 func (r *reflector) failed(err error) {
-	if cause := err.Error(); r.informer.fail(err) && r.logged != cause {
-		r.logged = cause
-		r.log(err)
+	if r.informer.fail(err) {
+		r.log.add(err)
 	}
 	r.informer.pool.forsake(r.informer, err, r.server.answers)
 	if r.options.OnFailed != nil {
 		r.informer.pool.calls.Tell("OnFailed", &r.informer.key, func() { r.options.OnFailed(r.informer.key, err) })
 	}
-}
-
-// log logs why an attempt failed, once for each cause in a row: a refusal as an
-// error, since a person has to change something. What interrupts other informers
-// of the cluster, too, is logged for the first of them. The cluster of an
-// informer that nothing uses any more is taken away in the ordinary way.
-func (r *reflector) log(err error) {
-	log := r.options.Logger.WithValues("informer", r.informer.key.String())
-	switch {
-	case r.informer.pool.unused(r.informer):
-		log.V(1).Info("Unused informer interrupted", "error", err.Error())
-	case !r.lines.Allow(err.Error(), time.Now()):
-		log.V(1).Info("Informer interrupted again", "error", err.Error())
-	case lasting(err):
-		log.Error(err, "Informer refused")
-	case !r.first(err.Error()):
-		log.V(1).Info("Informer interrupted like others of its cluster", "error", err.Error())
-	default:
-		log.Info("Informer interrupted", "error", err.Error())
-	}
-}
-
-// first reports whether no other informer of the cluster has reported a cause
-// lately, whatever keys, paths and resources the causes name.
-func (r *reflector) first(cause string) bool {
-	key := &r.informer.key
-	for _, own := range []string{
-		key.String(), requestPath(Request{Key: *key}), key.Resource.GroupResource().String(), key.Resource.Resource,
-	} {
-		cause = strings.ReplaceAll(cause, own, "")
-	}
-	return r.informer.cluster.causes.First(cause, time.Now())
-}
-
-// loud returns the logger for a line about a cause: there are only so many of
-// each at the usual verbosity, since the server could fill the log otherwise.
-func (r *reflector) loud(cause string) logr.Logger {
-	if r.lines.Allow(cause, time.Now()) {
-		return r.options.Logger
-	}
-	return r.options.Logger.V(1)
-}
-
-// lasting reports whether an error remains until a person changes something:
-// rights, the selector, or a limit.
-func lasting(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
-		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) ||
-		apierrors.IsUnsupportedMediaType(err) || errors.Is(err, ErrBudget)
 }
 
 // checkHistory makes the next attempt a list if an error shows that resuming is
@@ -385,8 +332,8 @@ func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.siblings.distrust(r.informer, over, cause)
 	r.informer.pool.dropSnapshotsOf(r.informer, cause)
 	r.informer.count(countRollbacks)
-	log := r.loud("another history: " + cause.Error())
-	if !r.first("another history: " + cause.Error()) {
+	log := r.log.loud("another history: " + cause.Error())
+	if !r.log.first("another history: " + cause.Error()) {
 		log = r.options.Logger.V(1)
 	}
 	log.Info("History of the server is another one",

@@ -83,7 +83,7 @@ func (r *reflector) applyNext(ctx context.Context, s *stream) error {
 func (r *reflector) applyBookmark(s *stream) error {
 	it, err := s.frames.Scan()
 	if err == nil {
-		err = r.bookmark(&it)
+		err = r.kind.bookmark(&it)
 	}
 	if err == nil {
 		err = r.at.distrust
@@ -146,14 +146,6 @@ func eofIsUnexpected(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// bookmark checks a bookmark.
-func (r *reflector) bookmark(it *wire.Item) error {
-	if err := r.kind.bookmark(it); err != nil {
-		return fmt.Errorf("%s: %w", r.informer.key, err)
-	}
-	return nil
 }
 
 // reached records how far the stream has come. on reports that it has gone on,

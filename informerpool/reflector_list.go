@@ -218,7 +218,7 @@ func (r *reflector) readInitial(s *stream) (err error) {
 		if frame.Type == wire.Bookmark {
 			end, it, err := initialEventsEnd(frame)
 			if err == nil {
-				err = r.bookmark(&it)
+				err = r.kind.bookmark(&it)
 			}
 			if err != nil {
 				return err

@@ -47,7 +47,7 @@ func (r *reflector) setUnversioned(l *listing, rv string) {
 
 	log := r.options.Logger.WithValues("informer", r.informer.key.String())
 	switch {
-	case !r.lines.Allow("versions", time.Now()):
+	case !r.log.lines.Allow("versions", time.Now()):
 	case is:
 		log.Info("Objects have no resourceVersion: changes are found by lists",
 			"interval", r.options.PollInterval.String())

@@ -258,8 +258,7 @@ func (p *Pool) dropSnapshotsOf(i *informer, why error) {
 		p.dropSnapshots(i.key.Cluster, why)
 		return
 	}
-	i.dropSnapshot(why)
-	for _, other := range i.siblings.others(i) {
+	for _, other := range append(i.siblings.others(i), i) {
 		other.dropSnapshot(why)
 	}
 }

@@ -119,7 +119,7 @@ func (k *restoration) catchUpNext(s *stream) error {
 	}
 	it, err := s.frames.Scan()
 	if err == nil && frame.Type == wire.Bookmark {
-		err = r.bookmark(&it)
+		err = r.kind.bookmark(&it)
 	}
 	if err != nil {
 		return err
