@@ -216,8 +216,8 @@ func (s *siblings) wentBack(epoch Epoch) bool {
 }
 
 // enterLocked makes a history the newest one. If its epoch comes back, informers
-// may still show it, which have not noticed that it was another one meanwhile: of
-// what was shown before only the latest version is known.
+// may still show it, which have not noticed that it was another one meanwhile:
+// of what was shown before only the latest version is known.
 func (s *siblings) enterLocked(history era) {
 	left, latest := s.ended, uint64(0)
 	for i := range s.members {

@@ -165,8 +165,8 @@ func (i *informer) emitLocked(c delta.Change) {
 // under way.
 func (i *informer) sizeLocked() int64 { return i.mu.store.Size() + i.mu.seen.bytes }
 
-// scopeLocked publishes the scope of the store's objects, before handlers receive
-// events, and read.
+// scopeLocked publishes the scope of the store's objects, before handlers
+// receive events, and read.
 func (i *informer) scopeLocked() { i.published.scope.Store(int32(i.mu.store.Scope())) }
 
 // chargeLocked updates the cluster's memory and the scope of the store's

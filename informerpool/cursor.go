@@ -73,8 +73,8 @@ func (o *opening) see(frame string) (ends bool) {
 	return true
 }
 
-// without records that the object which the stream shows is refused, and that the
-// cache has none of its name: it does not stand for a cached one.
+// without records that the object which the stream shows is refused, and that
+// the cache has none of its name: it does not stand for a cached one.
 func (o *opening) without() {
 	if !o.over {
 		o.objects--

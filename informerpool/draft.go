@@ -81,9 +81,9 @@ func (d *draft) shows(name types.NamespacedName) *Object {
 	return nil
 }
 
-// commit makes the complete list the informer's state: staged objects are stored,
-// and objects that the list lacks are removed. For readers and handlers this is
-// one step. The first list makes the store readable. An object that the list
+// commit makes the complete list the informer's state: staged objects are
+// stored, and objects that the list lacks are removed. For readers and handlers
+// this is one step. The first list makes the store readable. An object that the list
 // refused exists, or may exist, and keeps its last known state. commit reports
 // whether a seen object requires an audit, and whether the list has a state
 // that the store lacked although it had come further.

@@ -53,9 +53,9 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 }
 
 // refusesEarlier reports whether a stream shows a state from before the position
-// that it has reached, which is refused: it says nothing of the object now, unless
-// it repeats the state that was refused. At the beginning of a stream it may be of
-// an object that exists, and a list decides.
+// that it has reached, which is refused: it says nothing of the object now,
+// unless it repeats the state that was refused. At the beginning of a stream it
+// may be of an object that exists, and a list decides.
 func (r *reflector) refusesEarlier(id wire.Identity) bool {
 	at := &r.at.opening
 	if r.listing != nil || at.unordered() || !r.at.behind(id.ResourceVersion) {
