@@ -62,10 +62,9 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/internal/connection": {
-		"clustercache/internal/apistatus", "clustercache/internal/identity", "clustercache/internal/phase",
-		"clustercache/resolver", "informerpool",
-		"internal/callback", "internal/clustername", "internal/restmap", "internal/sanitize", "internal/timetable",
-		"internal/transport",
+		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
+		"internal/callback", "internal/clustername", "internal/identity", "internal/restmap", "internal/sanitize",
+		"internal/timetable", "internal/transport",
 	},
 	"clustercache/internal/keeper": {
 		"clustercache/persist", "informerpool",

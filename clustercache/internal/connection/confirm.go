@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/identity"
 )
 
 // errMisled indicates that a connection leads to a different cluster than the

@@ -15,10 +15,10 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/sanitize"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )

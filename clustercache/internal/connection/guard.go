@@ -8,8 +8,8 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 

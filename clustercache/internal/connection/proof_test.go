@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/identity"
 )
 
 // TestHazardProofOfTheNextEpoch: an attempt to connect has just proven another

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 

@@ -9,8 +9,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/identity"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the results of the stories in testdata instead of comparing them")
@@ -39,7 +39,7 @@ var rewrite = flag.Bool("rewrite", false, "write the results of the stories in t
 // the identity is queried. "wait 1m" moves the clock. A rule of dashes begins
 // anew.
 //
-//	go test ./clustercache/internal/identity -rewrite   # after a change of behavior, or to write a story
+//	go test ./internal/identity -rewrite   # after a change of behavior, or to write a story
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
