@@ -105,3 +105,28 @@ func TestHazardProxySwitchesThereAndBack(t *testing.T) {
 		})
 	}
 }
+
+// TestHazardFormerClusterReturnsAfterAnOutage: a name leads to a standby
+// cluster, and back to the first one once the standby has failed. That another
+// cluster answered before says nothing about the one that has returned.
+func TestHazardFormerClusterReturnsAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := fleettest.OneCluster(t)
+		fleettest.Synced(t, cc, api)
+		api.Become("uid-b")
+		time.Sleep(5 * time.Second)
+		require.Contains(t, fleettest.Status(t, cc).Epoch, "uid-b")
+		require.NoError(t, fleettest.Get(t, cc, clustercache.LiveOnly))
+
+		api.Die()
+		time.Sleep(time.Minute)
+		require.False(t, fleettest.Status(t, cc).Connected)
+		api.Become("uid-a")
+		api.Live()
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
+		require.Contains(t, fleettest.Status(t, cc).Epoch, "uid-a")
+		require.NoError(t, fleettest.Get(t, cc, clustercache.LiveOnly))
+		time.Sleep(5 * time.Second)
+		require.NoError(t, fleettest.Get(t, cc, clustercache.CacheOnly))
+	})
+}

@@ -249,7 +249,7 @@ func (p *prover) number() uint64 {
 // epoch, which is about to begin, what answered in the present one stays true.
 func (p *prover) adopt(f *result, newEpoch bool) {
 	again := !newEpoch && p.otherClusterAnswered()
-	if !newEpoch {
+	if !newEpoch || !p.otherClusterAnswered() { // the epoch that another one answered in may be the next one
 		p.other.Store(nil)
 	}
 	if again {

@@ -4,13 +4,16 @@
 package connection
 
 import (
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // TestHazardProofOfTheNextEpoch: an attempt to connect has just proven another
@@ -64,5 +67,70 @@ func TestHazardConnectionIsMadeWhileAnotherIsConfirmed(t *testing.T) {
 		require.Equal(t, 1, spawned)
 		p.mu.ledger.Closed(k)
 		require.NoError(t, p.confirm(t.Context(), v))
+	})
+}
+
+// TestHazardFormerClusterReturns: another cluster answered, its epoch began, and
+// an attempt to connect finds the former cluster again, whose epoch has the same
+// name as before.
+func TestHazardFormerClusterReturns(t *testing.T) {
+	c := &Connection{cfg: &Config{Timers: timetable.NewTimers()}}
+	in := func(uid string) {
+		c.view.Store(&View{Server: Server{UID: uid}, Epoch: informerpool.Epoch(uid + "/0")})
+	}
+	in("a")
+	c.prover.init(c)
+	p := &c.prover
+	epoch := c.view.Load().Epoch
+	p.other.Store(&epoch)
+	require.True(t, p.otherClusterAnswered())
+
+	p.adopt(&result{uid: "b", sent: time.Now(), use: &identity.Access{}}, true)
+	require.True(t, p.otherClusterAnswered(), "the epoch of b has not begun")
+	in("b")
+	require.False(t, p.otherClusterAnswered())
+
+	p.adopt(&result{uid: "a", sent: time.Now(), use: &identity.Access{}}, true)
+	in("a")
+	require.False(t, p.otherClusterAnswered())
+}
+
+// slowConn is a connection whose end takes long.
+type slowConn struct {
+	net.Conn
+
+	closing, end chan struct{}
+	written      int
+}
+
+func (c *slowConn) Write(b []byte) (int, error) {
+	c.written += len(b)
+	return len(b), nil
+}
+
+func (c *slowConn) Close() error {
+	close(c.closing)
+	<-c.end
+	return nil
+}
+
+// TestHazardConnectionIsUsedWhileItEnds: a connection to another cluster is
+// closed, and needs no proof any more. A request that waited for one sends
+// nothing over it.
+func TestHazardConnectionIsUsedWhileItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Connection{}
+		c.prover.init(c)
+		p := &c.prover
+		slow := &slowConn{closing: make(chan struct{}), end: make(chan struct{})}
+		k := &provenConn{Conn: slow, p: p}
+		p.mu.ledger.Dialed(k, identity.Dial{Access: &identity.Access{}})
+		go func() { _ = k.Close() }()
+		<-slow.closing
+		require.False(t, p.unproven(k))
+		_, err := k.Write([]byte("POST"))
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.Zero(t, slow.written)
+		close(slow.end)
 	})
 }

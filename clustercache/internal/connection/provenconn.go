@@ -26,6 +26,7 @@ type provenConn struct {
 
 	p *prover
 
+	closed     atomic.Bool
 	confirmed  atomic.Bool // queried itself after it answered a watch
 	suspicions rarely      // queries over it because it refused a request
 }
@@ -33,8 +34,18 @@ type provenConn struct {
 // Unconfirmed implements transport.Unconfirmed.
 func (c *provenConn) Unconfirmed() bool { return !c.confirmed.Load() }
 
-// Close implements net.Conn.
+// Write implements net.Conn.
+func (c *provenConn) Write(b []byte) (int, error) {
+	if c.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn. From then on the connection has no proof to wait
+// for, and those who waited send nothing over it, however long the end takes.
 func (c *provenConn) Close() error {
+	c.closed.Store(true)
 	c.p.mu.Lock()
 	c.p.mu.ledger.Closed(c)
 	c.p.mu.Unlock()
@@ -121,8 +132,11 @@ func (p *prover) condemn(over net.Conn) {
 func (p *prover) over(want expectation) transport.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
 		k, _ := conn.(*provenConn)
-		want.need = need{Age: want.Age, Over: k}
-		return p.until(ctx, want)
+		return p.until(ctx, expectation{
+			view:     want.view,
+			need:     need{Age: want.Age, Over: k},
+			tolerant: want.tolerant,
+		})
 	}
 }
 
