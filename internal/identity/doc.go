@@ -11,6 +11,9 @@
 //	made:      a      b      query over b      c      read
 //	           └──────┴───── proven            └── unproven: the read waits
 //
+// It proves none that was being made at the same time as that one, and none to
+// an address that was replaced.
+//
 // # Tests
 //
 // The stories in testdata are sessions with one cluster, line by line; each

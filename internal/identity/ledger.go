@@ -37,6 +37,8 @@ type Ledger[C comparable] struct {
 	unproven map[C]dialed   // open connections without a proof
 	streams  map[C]struct{} // connections of watches that were not queried over yet
 	last     Proof
+	current  *Access
+	way      uint64 // when the address of the access in use was adopted
 	ended    uint64 // the last end of a watch
 	early    uint64 // the last one before its time
 
@@ -55,20 +57,27 @@ type Ledger[C comparable] struct {
 type dialed struct {
 	number uint64
 	access *Access
-	asking bool
+	query  *Query
 	shared bool
 }
 
-// Access is the configuration that connections belong to.
+// Access is the configuration that connections belong to. It is protected as
+// the Ledger.
 type Access struct {
-	inUse bool // protected as the Ledger
+	way uint64 // the Ledger's when it was adopted; zero: it was not
+}
+
+// Query is one identity query, or several that belong together. It is protected
+// as the Ledger.
+type Query struct {
+	concluded bool
 }
 
 // Dial is what a connection was made for.
 type Dial struct {
 	Access *Access
-	Asking bool // for a query, which decides whether it stays open
-	Shared bool // for GET requests and watches, which share it
+	Query  *Query // which decides whether it stays open; nil: none
+	Shared bool   // for GET requests and watches, which share it
 }
 
 // Proof is an answer with the expected UID to an identity query.
@@ -91,7 +100,8 @@ type Need[C comparable] struct {
 	After uint64
 }
 
-// Number returns the number of a query that is about to be sent.
+// Number returns the number of a query that is about to be sent, or of a
+// connection that is about to be made.
 func (l *Ledger[C]) Number() uint64 {
 	l.seq++
 	return l.seq
@@ -103,12 +113,15 @@ func (l *Ledger[C]) Dialed(c C, d Dial) (inUse bool) {
 	if l.unproven == nil {
 		l.unproven, l.streams = map[C]dialed{}, map[C]struct{}{}
 	}
-	l.unproven[c] = dialed{number: l.Number(), access: d.Access, asking: d.Asking, shared: d.Shared}
+	l.unproven[c] = dialed{number: l.Number(), access: d.Access, query: d.Query, shared: d.Shared}
 	if d.Shared {
 		l.streams[c] = struct{}{}
 	}
-	return d.Access.inUse
+	return l.inUse(d.Access)
 }
+
+// inUse reports whether an access is used, or was used at the same address.
+func (l *Ledger[C]) inUse(a *Access) bool { return a.way != 0 && a.way == l.way }
 
 // Closed forgets a connection.
 func (l *Ledger[C]) Closed(c C) {
@@ -116,34 +129,47 @@ func (l *Ledger[C]) Closed(c C) {
 	delete(l.streams, c)
 }
 
-// Adopted records the proof of an access that is used from now on.
-func (l *Ledger[C]) Adopted(a *Access, p Proof, over C, anew bool) {
-	a.inUse = true
-	l.last.UID = p.UID
-	l.Proven(p.Number, p.Sent, over, anew)
-	l.failing = time.Time{}
+// Adopted records the proof of an access that is used from now on, or of the one
+// in use if a is nil. moved means that it has another address: nothing that
+// answers there proves a connection to the former one.
+func (l *Ledger[C]) Adopted(a *Access, moved bool, p Proof, over C, made uint64) {
+	if a != nil {
+		if moved || l.way == 0 {
+			l.way = l.Number()
+		}
+		a.way, l.current = l.way, a
+	}
+	l.last.UID, l.failing = p.UID, time.Time{}
+	l.proven(p.Number, p.Sent, over, made)
 }
 
 // Proven records an answer of the expected cluster to a query over a connection.
-// It proves that connection, and those made before it: another cluster may
-// replace the one behind an address at some time, but connections made before
-// still lead to the old one. anew means that the connection was made for the
-// query, and so is newer than all those made before the query.
-func (l *Ledger[C]) Proven(number uint64, sent time.Time, over C, anew bool) {
+// It proves that connection, and those in use that were made before it: another
+// cluster may replace the one behind an address at some time, but connections
+// made before still lead to the old one. made is a number from before the
+// connection was made. That the query was to use a new one does not count.
+func (l *Ledger[C]) Proven(number uint64, sent time.Time, over C, made uint64) {
+	if number < l.way { // it may have been sent to the former address
+		made = 0
+	}
+	l.proven(number, sent, over, made)
+}
+
+func (l *Ledger[C]) proven(number uint64, sent time.Time, over C, made uint64) {
 	l.last.Sent, l.last.Number = sent, number
 	if l.version.asked.IsZero() {
 		l.version.asked = sent
 	}
-	before := l.unproven[over].number // 0 if it was proven before
-	if anew {
-		before = max(before, number)
-	}
 	for c, d := range l.unproven {
-		if c == over || d.number < before {
+		if c == over || l.inUse(d.access) && d.number < made {
 			delete(l.unproven, c)
 		}
 	}
 }
+
+// Concluded records that a query has ended. Connections that were made for it
+// are like any other from now on.
+func (l *Ledger[C]) Concluded(q *Query) { q.concluded = true }
 
 // Ended records that a watch ended, at its time or early. Later requests need a
 // newer proof: a proxy that switches to another cluster and keeps its clients'
@@ -191,7 +217,7 @@ func (l *Ledger[C]) young(age time.Duration, now time.Time) bool {
 func (l *Ledger[C]) Pending() int {
 	n := 0
 	for _, d := range l.unproven {
-		if d.access.inUse {
+		if l.inUse(d.access) {
 			n++
 		}
 	}
@@ -218,15 +244,15 @@ const (
 )
 
 // Way returns how the next query is sent, so that it proves all connections in
-// use. If those without a proof are all shared, the query needs no connection of
-// its own: it is sent over the newest of them.
+// use. If those without a proof are all shared, and of the current access, the
+// query needs no connection of its own: it is sent over the newest of them.
 func (l *Ledger[C]) Way(multiplexed bool) (Way, C) {
 	var newest C
 	way, latest := Anywhere, uint64(0)
 	for c, d := range l.unproven {
 		switch {
-		case !d.access.inUse:
-		case !d.shared || !multiplexed:
+		case !l.inUse(d.access):
+		case !d.shared || !multiplexed || d.access != l.current:
 			return Anew, *new(C)
 		case d.number > latest:
 			way, newest, latest = Over, c, d.number
@@ -242,7 +268,7 @@ func (l *Ledger[C]) Way(multiplexed bool) (Way, C) {
 func (l *Ledger[C]) Doubtful(over C) []C {
 	var all []C
 	for c, d := range l.unproven {
-		if c == over || d.access.inUse && !d.asking {
+		if c == over || l.inUse(d.access) && (d.query == nil || d.query.concluded) {
 			all = append(all, c)
 		}
 	}

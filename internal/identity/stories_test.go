@@ -27,17 +27,18 @@ var rewrite = flag.Bool("rewrite", false, "write the results of the stories in t
 //	dial b shared
 //	-> in use; unproven b; unconfirmed b
 //
-// Events: "dial C [shared] [query] [candidate]" makes a connection, "close C"
-// ends it, and "adopt C" uses the candidate's access, proven over C. "query
+// Events: "dial C [shared] [query] [candidate]" makes a connection, which
+// "dialing C" may begin earlier; "close C" ends it, and "adopt C [moved]" uses
+// the candidate's access, with another address or not, proven over C. "query
 // [http1]" decides how a query is sent; "proven [C]", "failed" and "forbidden"
 // are its outcomes, and "confirmed C" is that of one over a connection of
-// watches. "end" and "break" end a watch at its time and early. "read", "list",
-// "watch", "busy watch" and "use C" are requests, and "after" is one that needs
-// a later query than "mark". "elsewhere C" is an answer of another cluster.
-// "version [early|doubtful]" decides about a query of the version, and "version
-// is known|unknown" is its outcome. "due" and "withheld" show when and whether
-// the identity is queried. "wait 1m" moves the clock. A rule of dashes begins
-// anew.
+// watches. "concluded C" ends the query that C was made for. "end" and "break"
+// end a watch at its time and early. "read", "list", "watch", "busy watch" and
+// "use C" are requests, and "after" is one that needs a later query than "mark".
+// "elsewhere C" is an answer of another cluster. "version [early|doubtful]"
+// decides about a query of the version, and "version is known|unknown" is its
+// outcome. "due" and "withheld" show when and whether the identity is queried.
+// "wait 1m" moves the clock. A rule of dashes begins anew.
 //
 //	go test ./internal/identity -rewrite   # after a change of behavior, or to write a story
 func TestStories(t *testing.T) {
@@ -77,16 +78,21 @@ type session struct {
 	now       time.Time
 	used      identity.Access
 	candidate identity.Access
+	made      map[string]uint64
+	queries   map[string]*identity.Query
 	open      []string
 	number    uint64 // of the query under way
 	mark      uint64
 	sent      time.Time
-	anew      bool
 }
 
 func newSession() *session {
-	s := &session{now: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
-	s.ledger.Adopted(&s.used, identity.Proof{UID: "uid", Sent: s.now, Number: s.ledger.Number()}, "", true)
+	s := &session{
+		now:     time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
+		made:    map[string]uint64{},
+		queries: map[string]*identity.Query{},
+	}
+	s.ledger.Adopted(&s.used, false, identity.Proof{UID: "uid", Sent: s.now, Number: s.ledger.Number()}, "", 0)
 	return s
 }
 
@@ -100,11 +106,16 @@ func (s *session) play(t *testing.T, event []string) string {
 	l := &s.ledger
 	var result string
 	switch event[0] {
+	case "dialing":
+		s.made[c] = l.Number()
 	case "dial":
-		made := identity.Dial{
-			Access: &s.used,
-			Shared: slices.Contains(event, "shared"),
-			Asking: slices.Contains(event, "query"),
+		if s.made[c] == 0 {
+			s.made[c] = l.Number()
+		}
+		made := identity.Dial{Access: &s.used, Shared: slices.Contains(event, "shared")}
+		if slices.Contains(event, "query") {
+			made.Query = &identity.Query{}
+			s.queries[c] = made.Query
 		}
 		if slices.Contains(event, "candidate") {
 			made.Access = &s.candidate
@@ -114,13 +125,14 @@ func (s *session) play(t *testing.T, event []string) string {
 	case "close":
 		l.Closed(c)
 	case "adopt":
-		l.Adopted(&s.candidate, identity.Proof{UID: "uid", Sent: s.now, Number: l.Number()}, c, true)
+		proof := identity.Proof{UID: "uid", Sent: s.now, Number: l.Number()}
+		l.Adopted(&s.candidate, slices.Contains(event, "moved"), proof, c, s.made[c])
 	case "query":
 		way, over := l.Way(c != "http1")
-		s.number, s.sent, s.anew = l.Number(), s.now, way == identity.Anew
+		s.number, s.sent = l.Number(), s.now
 		result = strings.TrimSpace("sent " + string(way) + " " + over)
 	case "proven":
-		l.Proven(s.number, s.sent, c, s.anew)
+		l.Proven(s.number, s.sent, c, s.made[c])
 		result = string(l.Answered())
 	case "failed":
 		result = string(l.Failed(s.now))
@@ -131,6 +143,8 @@ func (s *session) play(t *testing.T, event []string) string {
 		if l.AsksWithheld(s.now) {
 			result = "asked"
 		}
+	case "concluded":
+		l.Concluded(s.queries[c])
 	case "confirmed":
 		l.Confirmed(c)
 	case "end", "break":
@@ -223,7 +237,7 @@ func (s *session) state(more bool) string {
 func TestHazardMachineSleeps(t *testing.T) {
 	var l identity.Ledger[string]
 	now := time.Now()
-	l.Adopted(&identity.Access{}, identity.Proof{UID: "uid", Sent: now, Number: l.Number()}, "", true)
+	l.Adopted(&identity.Access{}, false, identity.Proof{UID: "uid", Sent: now, Number: l.Number()}, "", 0)
 	recent := identity.Need[string]{Age: identity.Age}
 	require.True(t, l.Satisfies(recent, now.Add(time.Minute)))
 	require.False(t, l.Satisfies(recent, now.Add(2*time.Minute)), "by the monotonic clock")
@@ -235,7 +249,7 @@ func TestHazardMachineSleeps(t *testing.T) {
 func TestHazardAnotherClusterIsProven(t *testing.T) {
 	var l identity.Ledger[string]
 	require.False(t, l.Contradicts("a"), "nothing is proven")
-	l.Adopted(&identity.Access{}, identity.Proof{UID: "a", Sent: time.Now()}, "", true)
+	l.Adopted(&identity.Access{}, false, identity.Proof{UID: "a", Sent: time.Now()}, "", 0)
 	require.False(t, l.Contradicts("a"))
 	require.True(t, l.Contradicts("b"))
 }

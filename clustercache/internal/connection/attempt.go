@@ -101,11 +101,11 @@ type result struct {
 	uid       string
 	version   string // not queried without a candidate
 	path      string
-	use       *identity.Access // of the candidate's connections
+	use       *identity.Access // of the candidate's connections; nil without a candidate
+	moved     bool             // which lead to another address
 	number    uint64           // number of the identity query
 	sent      time.Time        // when that query was sent
 	over      net.Conn         // the connection of that query
-	kept      bool             // which was in use before
 }
 
 // drop closes the candidate of a result that is not adopted.

@@ -194,11 +194,14 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 // prove queries the server's health and its identity.
 func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	c, revision := a.c, access.Revision()
-	found := &result{access: access, use: &identity.Access{}}
+	found := &result{access: access}
+	query := &identity.Query{}
+	defer c.prover.concluded(query)
+	ctx = context.WithValue(ctx, queryKey{}, query)
 	ask, identify := c.probeAside, c.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
-		a.endpoint = endpointOf(config.Host)
+		a.endpoint, found.use = endpointOf(config.Host), &identity.Access{}
 		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.use)
 		if !access.Proxied() {
 			// nil means no proxy. With any function, whatever it returns, the
@@ -297,15 +300,12 @@ func (a *attempt) identify(ctx context.Context, ask getter, found *result) (err 
 	if found.candidate != nil || err == nil || withheld(err) || transport.Classify(err) == transport.Throttled {
 		return err
 	}
-	for _, again := range []struct {
-		ask  getter
-		kept bool
-	}{{ask: ask}, {ask: c.transport.ProbeAside, kept: true}} {
+	for _, again := range []getter{ask, c.transport.ProbeAside} {
 		failed, number, sent := found.over, c.prover.number(), time.Now()
-		uid, e := c.identify(withIdentityQuery(ctx, &found.over), again.ask, found.access, a.start.uid)
+		uid, e := c.identify(withIdentityQuery(ctx, &found.over), again, found.access, a.start.uid)
 		if e == nil {
 			c.leave(failed)
-			found.uid, found.number, found.sent, found.kept = uid, number, sent, again.kept
+			found.uid, found.number, found.sent = uid, number, sent
 			return nil
 		}
 	}

@@ -153,7 +153,8 @@ func (c *Connection) adopt(m *message) {
 		}
 	}
 
-	if resolver.Diff(c.server.Access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0 {
+	f.moved = resolver.Diff(c.server.Access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0
+	if f.moved {
 		c.transport.CutStreams(f.access.Revision()) // they resume at the new address
 	}
 	if c.server.Access.Revision() != f.access.Revision() {

@@ -237,7 +237,8 @@ func (p *prover) pending() bool {
 	return p.mu.ledger.Pending() > 0
 }
 
-// number returns the number of a query that is about to be sent.
+// number returns the number of a query that is about to be sent, or of a
+// connection that is about to be made.
 func (p *prover) number() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,7 +258,8 @@ func (p *prover) adopt(f *result, newEpoch bool) {
 	}
 	p.mu.Lock()
 	k, _ := f.over.(*provenConn)
-	p.mu.ledger.Adopted(f.use, identity.Proof{UID: f.uid, Sent: f.sent, Number: f.number}, k, !f.kept)
+	proof := identity.Proof{UID: f.uid, Sent: f.sent, Number: f.number}
+	p.mu.ledger.Adopted(f.use, f.moved, proof, k, k.number())
 	if presumed(f.uid) {
 		p.mu.ledger.Withheld(f.sent)
 	}

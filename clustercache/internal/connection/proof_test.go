@@ -27,7 +27,7 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	p := &c.prover
 	proven := func(uid string) {
 		proof := identity.Proof{UID: uid, Sent: time.Now(), Number: p.number()}
-		p.mu.ledger.Adopted(&identity.Access{}, proof, nil, true)
+		p.mu.ledger.Adopted(&identity.Access{}, false, proof, nil, 0)
 	}
 	want := expectation{view: former, need: need{Age: identity.Age}}
 	proven("a")
@@ -85,12 +85,12 @@ func TestHazardFormerClusterReturns(t *testing.T) {
 	p.other.Store(&epoch)
 	require.True(t, p.otherClusterAnswered())
 
-	p.adopt(&result{uid: "b", sent: time.Now(), use: &identity.Access{}}, true)
+	p.adopt(&result{uid: "b", sent: time.Now()}, true)
 	require.True(t, p.otherClusterAnswered(), "the epoch of b has not begun")
 	in("b")
 	require.False(t, p.otherClusterAnswered())
 
-	p.adopt(&result{uid: "a", sent: time.Now(), use: &identity.Access{}}, true)
+	p.adopt(&result{uid: "a", sent: time.Now()}, true)
 	in("a")
 	require.False(t, p.otherClusterAnswered())
 }

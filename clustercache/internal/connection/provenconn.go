@@ -20,11 +20,15 @@ import (
 // proofKey is the context key of an identity query.
 type proofKey struct{}
 
+// queryKey is the context key of the identity.Query that requests belong to.
+type queryKey struct{}
+
 // provenConn is a connection whose server has to be proven.
 type provenConn struct {
 	net.Conn
 
-	p *prover
+	p    *prover
+	made uint64 // a number from before it was made
 
 	closed     atomic.Bool
 	confirmed  atomic.Bool // queried itself after it answered a watch
@@ -33,6 +37,14 @@ type provenConn struct {
 
 // Unconfirmed implements transport.Unconfirmed.
 func (c *provenConn) Unconfirmed() bool { return !c.confirmed.Load() }
+
+// number returns a number from before the connection was made, or 0 without one.
+func (c *provenConn) number() uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.made
+}
 
 // Write implements net.Conn.
 func (c *provenConn) Write(b []byte) (int, error) {
@@ -58,18 +70,23 @@ func (c *provenConn) Close() error {
 func (c *Connection) provenDials(dial transport.DialFunc, use *identity.Access) transport.DialFunc {
 	p := &c.prover
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		number := p.number()
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		k := &provenConn{Conn: conn, p: p}
-		made := identity.Dial{Access: use, Asking: ctx.Value(proofKey{}) != nil, Shared: transport.ForShared(ctx)}
+		k := &provenConn{Conn: conn, p: p, made: number}
+		made := identity.Dial{Access: use, Shared: transport.ForShared(ctx)}
+		asking := ctx.Value(proofKey{}) != nil
+		if asking {
+			made.Query, _ = ctx.Value(queryKey{}).(*identity.Query)
+		}
 		p.mu.Lock()
 		inUse := p.mu.ledger.Dialed(k, made)
 		p.mu.Unlock()
 
 		switch {
-		case made.Asking, !inUse:
+		case asking, !inUse:
 			return k, nil // the query proves the connection that it uses
 		case made.Shared:
 			return k, nil // the query needs it; each request waits for its proof
@@ -111,6 +128,14 @@ func (p *prover) soon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.askLocked(expectation{view: v})
+}
+
+// concluded records that a query has ended.
+func (p *prover) concluded(q *identity.Query) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.mu.ledger.Concluded(q)
 }
 
 // condemn closes the connections that nothing can prove, since another cluster

@@ -63,12 +63,13 @@ func (p *prover) ask(q *question, want expectation) {
 	fresh := p.mu.ledger.Pending() > 0
 	number := p.mu.ledger.Number()
 	p.mu.Unlock()
-	over, anew := p.getter(way, by), way == identity.Anew
+	asking := &identity.Query{}
+	ctx = context.WithValue(ctx, queryKey{}, asking)
 
 	sent := time.Now()
-	uid, err := p.whoAnswers(withIdentityQuery(ctx, &q.over), over, want.view.UID)
+	uid, err := p.whoAnswers(withIdentityQuery(ctx, &q.over), p.getter(way, by), want.view.UID)
 	if again := time.Now(); p.secondOpinion(ctx, q, want.view.UID, err) {
-		uid, err, sent, anew = want.view.UID, nil, again, true
+		uid, err, sent = want.view.UID, nil, again
 	}
 	switch {
 	case err == nil && uid == want.view.UID:
@@ -98,8 +99,9 @@ func (p *prover) ask(q *question, want expectation) {
 	k, _ := q.over.(*provenConn)
 	fresh = fresh || p.mu.ledger.Unproven(k) // the query made it
 	if err == nil {
-		p.mu.ledger.Proven(number, sent, k, anew)
+		p.mu.ledger.Proven(number, sent, k, k.number())
 	}
+	p.mu.ledger.Concluded(asking)
 	verdict := p.verdictLocked(err)
 	p.mu.flight, q.err = nil, err
 	close(q.done)
