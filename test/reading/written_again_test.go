@@ -5,10 +5,12 @@ package reading_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,11 +18,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
@@ -212,4 +217,42 @@ func forbid(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusForbidden)
 	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+}
+
+// TestHazardScaleHasNoLabels: the answer to a write of the scale shows the
+// version of an object, and not its labels. A watch by labels that does not have
+// the object yet is behind all the same.
+func TestHazardScaleHasNoLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := client.MatchingLabels{"app": "x"}
+		l := newLate(t, patience, x)
+		app := &appsv1.Deployment{ObjectMeta: fleettest.ObjectMeta("new")}
+		app.Labels = x
+		require.NoError(t, l.c.Create(t.Context(), app))
+		l.api.Set(func(r *http.Request) http.HandlerFunc {
+			path, is := strings.CutSuffix(r.URL.Path, "/scale")
+			if !is {
+				return nil
+			}
+			return func(w http.ResponseWriter, r *http.Request) {
+				r.URL.Path = path
+				answer, o := httptest.NewRecorder(), &appsv1.Deployment{}
+				l.api.Fake.ServeHTTP(answer, r)
+				require.NoError(t, json.Unmarshal(answer.Body.Bytes(), o))
+				fleettest.Answer(w, &autoscalingv1.Scale{
+					TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
+					ObjectMeta: metav1.ObjectMeta{
+						Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+				})
+			}
+		})
+		three := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":3}}`))
+		require.NoError(t, l.c.SubResource("scale").Patch(t.Context(), app, three,
+			client.WithSubResourceBody(&autoscalingv1.Scale{})))
+
+		truth, _ := states(t, l.live, x)
+		require.Contains(t, truth, "Deployment new")
+		shown, _ := states(t, l.c, x)
+		require.Equal(t, truth, shown)
+	})
 }

@@ -37,7 +37,10 @@ func (s *subresource) write(
 		into = nil // it may show any object
 	}
 	return s.n.change(ctx, op+s.name+" of", obj, func(ctx context.Context) error {
-		shows := func(w *writes.Write) { shownBy(obj, into, w) }
+		shows := func(w *writes.Write) {
+			shownBy(obj, into, w)
+			w.Labeled = w.Labeled && kindSent(into, s.n.Scheme()) == w.GVK // a Scale lacks them
+		}
 		return s.n.recorded(ctx, m, s.n.writeOf(obj), answer, s.of(call), shows)
 	})
 }
