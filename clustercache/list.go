@@ -185,9 +185,11 @@ func (c *cluster) selectFrom(
 	}
 	namespace := want.In(lo.Namespace)
 	outdated := c.wants.ListOutdated(want, lo) // before the look-up: the informer may catch up after it
+	// It is asked before and after the list: what is refused in between may exist
+	// in another state, and what is known since then is not in the list.
+	unknown := want.Lease().Unknown(namespace, "")
 	objects, rv, failed := c.listFrom(want, &asked)
-	// It is asked after the list, so that nothing is refused in between.
-	if why := want.Lease().Unknown(namespace, ""); why != nil {
+	if why := cmp.Or(unknown, want.Lease().Unknown(namespace, "")); why != nil {
 		return selected{}, false, instead(o, distrusted(why))
 	}
 	switch {
@@ -238,8 +240,9 @@ func (c *cluster) listFrom(want *watchset.Want, lo *client.ListOptions) ([]*info
 	}
 	objects, rv, err := want.Lease().List(q)
 	if errors.Is(err, informerpool.ErrNoIndex) { // the index is being built
-		q, keep, _ = c.query(want, lo, false)
-		objects, rv, err = want.Lease().List(q)
+		if q, keep, err = c.query(want, lo, false); err == nil { // it may have been removed meanwhile
+			objects, rv, err = want.Lease().List(q)
+		}
 	}
 	if err == nil {
 		objects, err = keep.from(objects)

@@ -5,12 +5,14 @@ package reading_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -86,5 +88,36 @@ func TestReadsOfWhatWasRefusedGoLive(t *testing.T) {
 		_, cached, err = list()
 		require.NoError(t, err)
 		require.True(t, cached)
+	})
+}
+
+// TestHazardRefusedObjectIsAcceptedWhileAListIsSelected: the cache gets an
+// object that it lacked between the look at its objects and the end of a list.
+// The list is not answered without the object.
+func TestHazardRefusedObjectIsAcceptedWhileAListIsSelected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var selecting atomic.Pointer[func()]
+		cc, api, _ := fleettest.OneCluster(t, func(o *clustercache.Options) {
+			o.Informers.MaxObjectBytes = 4096
+			o.Indexes[0].Values = func(client.Object) []string {
+				if accept := selecting.Swap(nil); accept != nil {
+					(*accept)()
+				}
+				return []string{"x"}
+			}
+		})
+		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+		api.Put("huge", strings.Repeat("<", 5000), nil)
+		synctest.Wait()
+		accept := func() {
+			api.Put("huge", "small", nil)
+			synctest.Wait()
+		}
+		selecting.Store(&accept)
+		list := &corev1.ConfigMapList{}
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).Reader().List(t.Context(), list,
+			client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("app", "z")}))
+		require.Len(t, list.Items, 3)
+		require.Nil(t, selecting.Load())
 	})
 }
