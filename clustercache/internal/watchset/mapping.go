@@ -152,9 +152,13 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 	if s.config.Observed() {
 		s.observeTrust(w) // an informer that ran before may not change until its trust ends
 	}
-	if m.Presumed {
+	now, known := s.config.Mapper.Cached(w.GVK)
+	switch {
+	case m.Presumed:
 		s.remap.soon()
-	} else {
+	case known && now != m:
+		s.remap.now() // a check in between has not found the want yet
+	default:
 		s.remap.later()
 	}
 	s.config.AddIndexes(lease, w.GVK) // those that a goroutine added after the call above, without seeing the lease

@@ -101,18 +101,21 @@ func (r *remap) soon() {
 
 // now lets a worker check, if anything is watched and the cluster is connected.
 func (r *remap) now() {
-	if !r.s.config.Connected() || !r.s.index.any() {
+	if !r.s.config.Connected() {
 		return // called again on connecting
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	if r.running {
+	switch {
+	case r.running:
 		r.again = true
-		return
+	case !r.s.index.any():
+		r.last = time.Time{} // the next want that is bound schedules a check
+	default:
+		r.running = true
+		r.s.config.LookUp(r.look)
 	}
-	r.running = true
-	r.s.config.LookUp(r.look)
 }
 
 // look queries the cluster, and moves the wants whose kind is served

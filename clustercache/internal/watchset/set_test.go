@@ -30,6 +30,9 @@ var configMaps = Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Co
 type site struct {
 	*Set
 
+	fake      *fakeapi.Server
+	asked     atomic.Int32 // requests of discovery
+	adding    func()       // called once, when indexes are added
 	connected atomic.Bool
 	bound     []Selection
 	emptied   atomic.Int32
@@ -38,7 +41,12 @@ type site struct {
 // newSite returns a site that is not connected. It ends with the test.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	through := fakeapi.New(fakeapi.Options{}).Transport()
+	s := &site{fake: fakeapi.New(fakeapi.Options{})}
+	through := s.fake.Transport()
+	discover := func(r *http.Request) (*http.Response, error) {
+		s.asked.Add(1)
+		return through.RoundTrip(r)
+	}
 	endpoint := informerpool.Endpoint{Client: &http.Client{Transport: through}, URL: "http://cluster", Epoch: "one"}
 	pool, err := informerpool.New(informerpool.Options{
 		Source: informerpool.FromREST(func(context.Context, types.NamespacedName) (informerpool.Endpoint, error) {
@@ -53,13 +61,12 @@ func newSite(t *testing.T) *site {
 		defer close(ended)
 		timers.Run(ctx)
 	}()
-	s := &site{}
 	s.Set = New(Config{
 		Name:           "cluster",
 		Logger:         logr.Discard(),
 		Context:        ctx,
 		Pool:           pool,
-		Mapper:         restmap.NewTable().NewMapper(through.RoundTrip, endpoint.URL, restmap.Options{}),
+		Mapper:         restmap.NewTable().NewMapper(discover, endpoint.URL, restmap.Options{}),
 		Timers:         timers,
 		LookUp:         func(job func()) { go job() },
 		RequestTimeout: time.Minute,
@@ -67,12 +74,17 @@ func newSite(t *testing.T) *site {
 		IdleTimeout:    time.Hour,
 		Connected:      s.connected.Load,
 		Epoch:          func() informerpool.Epoch { return endpoint.Epoch },
-		AddIndexes:     func(*informerpool.Lease, schema.GroupVersionKind) {},
-		Indexed:        func(schema.GroupVersionKind, string) bool { return false },
-		Observed:       func() bool { return false },
-		OnChanged:      func(Selection, bool) {},
-		OnBound:        func(w *Want) { s.bound = append(s.bound, w.Selection) },
-		OnEmpty:        func() { s.emptied.Add(1) },
+		AddIndexes: func(*informerpool.Lease, schema.GroupVersionKind) {
+			if add := s.adding; add != nil {
+				s.adding = nil
+				add()
+			}
+		},
+		Indexed:   func(schema.GroupVersionKind, string) bool { return false },
+		Observed:  func() bool { return false },
+		OnChanged: func(Selection, bool) {},
+		OnBound:   func(w *Want) { s.bound = append(s.bound, w.Selection) },
+		OnEmpty:   func() { s.emptied.Add(1) },
 	})
 	t.Cleanup(func() {
 		s.Close(context.Canceled)
@@ -144,6 +156,65 @@ func TestHazardForgottenClusterIsWanted(t *testing.T) {
 		require.True(t, closed)
 		require.Nil(t, s.Acquire(configMaps))
 		require.Nil(t, s.Keep(configMaps))
+	})
+}
+
+// TestHazardKindsAreNotCheckedAgainAfterAPause: how a kind is served is checked
+// periodically also if nothing was wanted when a check was due.
+func TestHazardKindsAreNotCheckedAgainAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.connected.Store(true)
+		w := s.Acquire(configMaps)
+		synctest.Wait()
+		s.Release(w)
+		time.Sleep(2 * remapInterval)
+
+		s.Acquire(configMaps)
+		synctest.Wait()
+		before := s.asked.Load()
+		time.Sleep(remapInterval + time.Second)
+		require.Greater(t, s.asked.Load(), before)
+	})
+}
+
+// TestHazardKindIsServedOtherwiseWhileAWantIsBound: discovery is read again, and
+// what it says of the kind changes, between the look at it and the moment at
+// which the want is found among those of the kind. A worker that binds the want
+// by the newer one comes too late.
+func TestHazardKindIsServedOtherwiseWhileAWantIsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.connected.Store(true)
+		define := func(clusterScoped bool) {
+			s.fake.Register(fakeapi.Kind{
+				Group:         "example.com",
+				Kind:          "Foo",
+				Versions:      []string{"v1"},
+				Resource:      "foos",
+				Singular:      "foo",
+				ClusterScoped: clusterScoped,
+			})
+		}
+		define(false)
+		foos := Selection{GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Foo"}}
+		s.Acquire(foos)
+		synctest.Wait()
+		require.Len(t, s.bound, 1)
+
+		bound := make(chan struct{})
+		s.adding = func() {
+			define(true)
+			s.adding = func() { <-bound }
+			s.RemapNow()
+			synctest.Wait()
+		}
+		foos.Namespace = "default"
+		w := s.Acquire(foos)
+		close(bound)
+		synctest.Wait()
+		require.False(t, w.Mapping().Namespaced)
+		require.Empty(t, w.Lease().Key().Namespace)
 	})
 }
 
