@@ -145,7 +145,7 @@ func (s *objectSubscription) noticeUnwatched() {
 func (s *objectSubscription) watched() bool {
 	for _, c := range s.cc.all() {
 		for _, want := range c.wants.All() {
-			if _, ok := s.narrower(c, want.Selection); ok {
+			if _, ok := s.narrower(want.Selection); ok {
 				return true
 			}
 		}
@@ -189,7 +189,7 @@ func (s *objectSubscription) wants(c *cluster) (ok bool) {
 
 // leaseAdded is called for every lease of a cluster.
 func (s *objectSubscription) leaseAdded(c *cluster, want *watchset.Want) {
-	narrower, ok := s.narrower(c, want.Selection)
+	narrower, ok := s.narrower(want.Selection)
 	if ok && s.wants(c) {
 		_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
 		s.leaveUnlessSelected(c)
@@ -239,16 +239,13 @@ func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
 
 // narrower reports whether the subscription wants events of a watch, and
 // returns the keys that narrow them further.
-func (s *objectSubscription) narrower(c *cluster, id watchset.Selection) (keys []informerpool.Key, ok bool) {
+func (s *objectSubscription) narrower(id watchset.Selection) (keys []informerpool.Key, ok bool) {
 	if s.spec.Watch {
 		return nil, slices.Contains(s.wanted, id)
 	}
 	for _, w := range s.wanted {
 		if w.GVK != id.GVK && !w.GVK.Empty() {
 			continue
-		}
-		if m, known := c.mapper.Cached(id.GVK); known && !m.Namespaced {
-			w.Namespace = "" // as the server takes it
 		}
 		if w.Namespace+w.LabelSelector+w.FieldSelector == "" {
 			return nil, true

@@ -81,11 +81,12 @@ func (p *Pool) Subscribe(h Handler) *Subscription {
 // lease again changes nothing. Add does not block.
 //
 // With narrower keys, only objects that at least one of them selects are
-// delivered; their Cluster and Resource are ignored. An object that begins to
-// be selected is delivered as added, one that stops being selected as deleted,
-// with its newest state as Old. The only fields that can be selected by here
-// are metadata.name and metadata.namespace; for others the error is a
-// [*KeyError]. If the handler is nil, it is an [*OptionError].
+// delivered; their Cluster and Resource are ignored, and so is their Namespace
+// for objects that have none. An object that begins to be selected is delivered
+// as added, one that stops being selected as deleted, with its newest state as
+// Old. The only fields that can be selected by here are metadata.name and
+// metadata.namespace; for others the error is a [*KeyError]. If the handler is
+// nil, it is an [*OptionError].
 func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	if s.handler == nil {
 		return &OptionError{Field: "Handler", Err: errNilHandler}

@@ -177,6 +177,46 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 	}
 }
 
+// TestHazardScopeChangesUnderASubscriptionOfANamespace: one that listens to the
+// watch of the whole kind receives what the API server has for its namespace by
+// then: all objects of a kind without namespaces, and no others of a kind with.
+func TestHazardScopeChangesUnderASubscriptionOfANamespace(t *testing.T) {
+	for was, again := range map[string]string{"Cluster": "Namespaced", "Namespaced": "Cluster"} {
+		t.Run(again, func(t *testing.T) {
+			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+				in := func(scope, namespace, name string) *unstructured.Unstructured {
+					if scope == "Cluster" {
+						namespace = ""
+					}
+					return fooNamed(namespace, name)
+				}
+				definition := fooDefinition("foos", was)
+				require.NoError(t, c.Client().Create(t.Context(), definition))
+				require.NoError(t, direct(t, c).Create(t.Context(), in(was, "default", "old")))
+				w, err := cc.Cluster(c.Key()).Watch(t.Context(), clustercache.Kind(foo))
+				require.NoError(t, err)
+				require.NoError(t, w.WaitForSync(t.Context()))
+				feed := fleettest.FollowObjects(t, cc, events.Selection{
+					Kinds: []client.Object{clustercache.Kind(foo)}, Options: []client.ListOption{client.InNamespace("default")}})
+				feed.WaitAll("old")
+
+				require.NoError(t, c.Client().Delete(t.Context(), definition))
+				time.Sleep(30 * time.Second)
+				require.NoError(t, c.Client().Create(t.Context(), fooDefinition("foos", again)))
+				require.NoError(t, direct(t, c).Create(t.Context(), in(again, "kube-system", "other")))
+				require.NoError(t, direct(t, c).Create(t.Context(), in(again, "default", "new")))
+				time.Sleep(2 * time.Minute)
+				want := []string{"Deleted old", "Added new"}
+				if again == "Cluster" {
+					want = append(want, "Added other")
+				}
+				require.ElementsMatch(t, want, feed.Take())
+			})
+		})
+	}
+}
+
 // TestHazardAnotherClusterServesOtherKinds: what was learned from the former
 // cluster is not used for the one that replaced it.
 func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {

@@ -67,7 +67,8 @@ func (s Selector) Match(o *packed.Object) bool {
 
 // Filter selects the objects of a lease that a subscription delivers: those
 // that pass the lease's selector and, if any is set, at least one of the
-// others.
+// others. An object without a namespace is in that of each of the others, as an
+// API server sees it.
 type Filter struct {
 	Lease Selector
 	Any   []Selector
@@ -78,6 +79,10 @@ func (f Filter) Empty() bool { return f.Lease.Empty() && len(f.Any) == 0 }
 
 // Match reports whether an object passes. A nil object does not.
 func (f Filter) Match(o *packed.Object) bool {
-	return f.Lease.Match(o) &&
-		(len(f.Any) == 0 || slices.ContainsFunc(f.Any, func(s Selector) bool { return s.Match(o) }))
+	return f.Lease.Match(o) && (len(f.Any) == 0 || slices.ContainsFunc(f.Any, func(s Selector) bool {
+		if o.GetNamespace() == "" {
+			s.Namespace = ""
+		}
+		return s.Match(o)
+	}))
 }

@@ -115,3 +115,13 @@ func TestFilterSelectsWhatTheLeaseAndAnyOfTheOthersDo(t *testing.T) {
 		})
 	}
 }
+
+// TestObjectWithoutANamespaceIsInEveryOne: an API server ignores the namespace
+// of a request for a kind that has none. The lease's selector names one only if
+// the kind has.
+func TestObjectWithoutANamespaceIsInEveryOne(t *testing.T) {
+	node, x := pack(t, "", "node", nil), selector.Selector{Namespace: "x"}
+	require.True(t, selector.Filter{Any: []selector.Selector{x}}.Match(node))
+	require.False(t, selector.Filter{Lease: x}.Match(node))
+	require.False(t, selector.Filter{Any: []selector.Selector{x}}.Match(pack(t, "y", "pod", nil)))
+}
