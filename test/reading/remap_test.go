@@ -198,7 +198,9 @@ func TestHazardScopeChangesUnderASubscriptionOfANamespace(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, w.WaitForSync(t.Context()))
 				feed := fleettest.FollowObjects(t, cc, events.Selection{
-					Kinds: []client.Object{clustercache.Kind(foo)}, Options: []client.ListOption{client.InNamespace("default")}})
+					Kinds:   []client.Object{clustercache.Kind(foo)},
+					Options: []client.ListOption{client.InNamespace("default")},
+				})
 				feed.WaitAll("old")
 
 				require.NoError(t, c.Client().Delete(t.Context(), definition))
