@@ -48,6 +48,7 @@ type subject struct {
 // told is an event as the handler received it.
 type told struct {
 	at    string
+	by    int // the moment of the chronicle
 	what  informerpool.EventType
 	state state
 	again bool // a resync
@@ -125,7 +126,7 @@ func (s *subject) take(w *world, e informerpool.Event) {
 	if u.GetKind() != s.kind.gvk.Kind || (e.New != nil && u.GetAPIVersion() != s.kind.gvk.GroupVersion().String()) {
 		w.fail("%s: an event of a %s %s", s.selection, u.GetAPIVersion(), u.GetKind())
 	}
-	t := told{at: w.clock(), what: e.Type, state: stateOf(u), again: e.Resync}
+	t := told{at: w.clock(), by: w.moment(s.site), what: e.Type, state: stateOf(u), again: e.Resync}
 	if isForeign(s.kind, t.state) {
 		return
 	}
@@ -195,16 +196,16 @@ func (s *subject) judge(w *world, c *chronicle) {
 			w.fail("%s: Deleted without Added: %s", s.selection, t)
 		}
 	}
-	lives, last, deleted := c.lives[s.kind], map[string]told{}, map[string]bool{}
+	lives, last, deleted := c.lives[s.kind], map[string]told{}, map[string]int{}
 	for _, t := range s.events {
 		if t.what == informerpool.Deleted {
 			if !c.left(s.selection, t.state.uid) {
 				w.fail("%s: told of a delete that never was: %s", s.selection, t)
 			}
-			last[t.state.key], deleted[t.state.uid] = t, true
+			last[t.state.key], deleted[t.state.uid] = t, t.by
 			continue
 		}
-		if deleted[t.state.uid] && !t.again && c.revived(s.selection, t.state) {
+		if by, gone := deleted[t.state.uid]; gone && !t.again && c.revived(s.selection, t.state, by) {
 			w.fail("%s: told of one that had gone: %s, after %s", s.selection, t, last[t.state.key])
 		}
 		is, known := lives[t.state]

@@ -263,17 +263,19 @@ func (c *chronicle) vanish(k *kind, uid string) {
 	}
 }
 
-// revived reports whether a state, delivered after the object's delete, had
-// ended before the object first left the selection: it is from before the
-// delete.
-func (c *chronicle) revived(sel selection, x state) bool {
+// revived reports whether a state, delivered after a delete of the object that
+// was delivered by a moment, had ended before the object first left the
+// selection: it is from before the delete. If the object had not left by then,
+// the delete was of another history, in which the object was not, and the state
+// is the correction of that.
+func (c *chronicle) revived(sel selection, x state, by int) bool {
 	gone := c.ended[sel.kind][x.uid]
 	for y, l := range c.lives[sel.kind] {
 		if y.uid == x.uid && !sel.matches(y) && (gone == 0 || l.first < gone) {
 			gone = l.first
 		}
 	}
-	return c.lives[sel.kind][x].last < gone
+	return c.lives[sel.kind][x].last < gone && gone <= by
 }
 
 // left reports whether an object was ever outside a selection after it had
@@ -288,6 +290,13 @@ func (c *chronicle) left(sel selection, uid string) bool {
 		}
 	}
 	return false
+}
+
+// moment returns the number of the last moment of a site.
+func (w *world) moment(s *site) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.chronicles[s].moment
 }
 
 // observe records the current truth. It is called after each change.
