@@ -39,7 +39,10 @@ func TestRealKilledOperatorLeavesACurrentState(t *testing.T) {
 		disturb(t, clusters, r)
 	}
 	restored, judged, silent := 0, 0, 0
-	for i := range *kills {
+	i := 0
+	// On a busy machine many are killed before they have written anything.
+	for ; i < *kills || restored <= *kills/2; i++ {
+		require.Less(t, i, 5**kills, "%d of %d judged had begun with kept states", restored, judged)
 		for range r.IntN(10) {
 			disturb(t, clusters, r)
 		}
@@ -65,8 +68,7 @@ func TestRealKilledOperatorLeavesACurrentState(t *testing.T) {
 		v.kill()
 	}
 	t.Logf("%d killed, %d of them at their start; of %d judged, %d had begun with kept states, and 0 were wrong",
-		*kills, silent, judged, restored)
-	require.Greater(t, restored, judged/2)
+		i, silent, judged, restored)
 }
 
 // disturb makes one change in one of the clusters.
