@@ -74,7 +74,7 @@ func (h *handOver) finish() {
 		h.pool.options.Logger.V(1).Info("Informer continues a wider one",
 			"informer", to.key.String(), "wider", h.from.key.String())
 		to.copyIndexes(h.from)
-		to.siblings.relistEarlier(to, false) // a later history may have been entered before it was there to be told
+		to.siblings.relistEarlier(to, false) // a later history may have been entered before it was a member
 	}
 	for _, i := range h.asked {
 		h.pool.audits.seen(i)

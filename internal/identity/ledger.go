@@ -264,7 +264,7 @@ func (l *Ledger[C]) Way(multiplexed bool) (Way, C) {
 // Doubtful returns the connections to close since another cluster has answered
 // over one of them: if the address leads back to the former cluster, a query
 // over a newer connection would prove them all. One that a query was made for is
-// left to that query.
+// left to that query until it has ended.
 func (l *Ledger[C]) Doubtful(over C) []C {
 	var all []C
 	for c, d := range l.unproven {

@@ -276,7 +276,7 @@ func (s *beginning) Watch(ctx context.Context, r informerpool.Request) (io.ReadC
 
 // TestHazardWatchBeginsWithAnEarlierStateThatIsTooLarge: what a watch shows
 // first may be from before its version. A refused state is then no reason to
-// take the object for unknown until somebody changes it.
+// take the object for unknown until it changes.
 func TestHazardWatchBeginsWithAnEarlierStateThatIsTooLarge(t *testing.T) {
 	var once [][]byte
 	odd := func(s *pooltest.Server) informerpool.Source {
