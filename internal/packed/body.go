@@ -80,7 +80,7 @@ func (s *scratch) seal(d *dictionary) string {
 	dense := d != nil && len(s.plain) <= maxBlock
 	var block []byte
 	if dense {
-		if block = d.encode(room, s.plain); !d.reproduces(s.plain, block) {
+		if block = d.encode(room, s.plain); !d.passes(s.plain, block) {
 			dense = false
 		}
 	}

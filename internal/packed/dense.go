@@ -6,6 +6,7 @@ package packed
 import (
 	"bytes"
 	"slices"
+	"sync/atomic"
 )
 
 // A dense block is what an object differs by from the dictionary of its kind:
@@ -219,8 +220,38 @@ func (d *dictionary) decode(dst, block []byte, enough int) bool {
 	return !r.exceeded() && (at < len(dst) || r.finished())
 }
 
-// reproduces reports whether decoding a block results in src. It is called
-// before a block is kept: whatever were wrong with it, no reader would notice.
+// checks decide which blocks of a dictionary are decoded before they are kept.
+type checks struct {
+	blocks atomic.Uint32
+	failed atomic.Bool
+}
+
+const (
+	// checkedFirst is how many blocks are decoded once there is a dictionary.
+	checkedFirst = 64
+	// checkedEvery is the share of the others: one in so many.
+	checkedEvery = 16
+)
+
+// due reports whether the next block is to be decoded. Decoding all of them
+// takes an eighth of the time of a first sync.
+func (c *checks) due() bool {
+	n := c.blocks.Add(1)
+	return n <= checkedFirst || n%checkedEvery == 0 || c.failed.Load()
+}
+
+// passes reports whether a block of src may be kept. What is wrong with a block
+// that is kept is noticed by a reader at best: blocks are decoded by sample,
+// and all of them once one did not come back.
+func (d *dictionary) passes(src, block []byte) bool {
+	if !d.checks.due() || d.reproduces(src, block) {
+		return true
+	}
+	d.checks.failed.Store(true)
+	return false
+}
+
+// reproduces reports whether decoding a block results in src.
 func (d *dictionary) reproduces(src, block []byte) bool {
 	s := newScratch()
 	defer s.close()

@@ -174,6 +174,35 @@ func TestCodesAreCompleteForEveryDistribution(t *testing.T) {
 // TestBlockThatDoesNotComeBackIsNotKept: if dictionary and decoder disagree for
 // whatever reason, objects are kept in another way.
 func TestBlockThatDoesNotComeBackIsNotKept(t *testing.T) {
+	c, k := codecWithBadDictionary(t)
+	for i := range samples {
+		o := mustPack(t, c, k, pods(100+i))
+		require.EqualValues(t, codecS2, o.body[0])
+		requireSameObject(t, pods(100+i), o)
+	}
+}
+
+// TestAllBlocksAreCheckedOnceOneDidNotComeBack: later blocks are decoded by
+// sample, until one of the sample is wrong.
+func TestAllBlocksAreCheckedOnceOneDidNotComeBack(t *testing.T) {
+	c, k := codecWithBadDictionary(t)
+	checks := k.dict.newest.Load().checks
+	checks.blocks.Store(checkedFirst)
+	unnoticed := 0
+	for ; !checks.failed.Load(); unnoticed++ {
+		require.Less(t, unnoticed, checkedEvery)
+		mustPack(t, c, k, pods(100+unnoticed))
+	}
+	for i := range 2 * checkedEvery {
+		o := mustPack(t, c, k, pods(200+i))
+		require.EqualValues(t, codecS2, o.body[0])
+		requireSameObject(t, pods(200+i), o)
+	}
+}
+
+// codecWithBadDictionary returns a kind whose decoder takes a for b.
+func codecWithBadDictionary(t *testing.T) (*Codec, *Kind) {
+	t.Helper()
 	c := NewCodec()
 	k := c.Kind(podGVK)
 	var keep []*Object
@@ -195,11 +224,8 @@ func TestBlockThatDoesNotComeBackIsNotKept(t *testing.T) {
 	bad.codes.text = &text
 	k.dict.newest.Store(&bad)
 	k.dict.all[0].Store(&bad)
-	for i := range samples {
-		o := mustPack(t, c, k, pods(100+i))
-		require.EqualValues(t, codecS2, o.body[0])
-		requireSameObject(t, pods(100+i), o)
-	}
+
+	return c, k
 }
 
 // TestMatchesStayOnTheirSideOfTheBorder: a match in the source must not be

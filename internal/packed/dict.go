@@ -29,7 +29,7 @@ const (
 	sampleMax = dictMax / 4
 )
 
-// dictionary is immutable. Its memory is its content plus 60 KiB.
+// dictionary is immutable, but for its checks. Its memory is its content plus 60 KiB.
 type dictionary struct {
 	gen     byte         // how many its process had made before
 	slot    byte         // its number in bodies
@@ -39,6 +39,7 @@ type dictionary struct {
 	start   int // how far before its end the last sample begins
 	at      *positions
 	codes   codes
+	checks  *checks
 }
 
 // forReading returns the dictionary without what only encoding needs.
@@ -209,5 +210,6 @@ func newDictionary(bodies [][]byte, gen byte) *dictionary {
 		content: content,
 		start:   len(last),
 		at:      index(content),
+		checks:  new(checks),
 	}
 }

@@ -36,8 +36,9 @@
 // differs from a sample in the dictionary, in prefix codes made of the samples,
 // and base64 in six bits a character. Labels and owner references take about 30
 // bytes of it, also where many objects have the same: sharing them in memory
-// would cost more, unless there are dozens. A dense block is decoded once
-// before it is kept. Bodies of kinds that are read into Go structs could be
+// would cost more, unless there are dozens. The first dense blocks of a
+// dictionary, and then one in 16, are decoded before they are kept; all are once
+// one did not come back. Bodies of kinds that are read into Go structs could be
 // protobuf under a code of their own.
 //
 // # Tests

@@ -187,6 +187,7 @@ func readDictionary(stored []byte) *dictionary {
 		gen:     gen,
 		start:   start,
 		content: append([]byte(nil), p.take(size)...),
+		checks:  new(checks),
 	}
 	for i, c := range d.codes.all() {
 		if *c = codeOfSizes(append([]byte(nil), p.take(alphabets[i])...)); *c == nil {
