@@ -6,10 +6,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,7 +84,7 @@ func (s *site) kinds(ctx context.Context, on server, r *report) error {
 		return err
 	}
 	for _, d := range s.plan.datasets() {
-		if err := d.write(ctx, config, s.plan.kindObjects); err != nil {
+		if err := d.write(ctx, config, 0, s.plan.kindObjects); err != nil {
 			return fmt.Errorf("%s: %w", d.name, err)
 		}
 		if err := s.plan.measureKinds(ctx, on, d, s.plan.kindObjects, r); err != nil {
@@ -126,8 +124,9 @@ func (s *site) prepare(ctx context.Context, config *rest.Config) error {
 	})
 }
 
-// write writes the objects as their controllers do.
-func (d dataset) write(ctx context.Context, config *rest.Config, n int) error {
+// write writes n objects of each kind as their controllers do, but for the first
+// ones, which are there already.
+func (d dataset) write(ctx context.Context, config *rest.Config, first, n int) error {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
 	c, err := dynamic.NewForConfig(config)
@@ -139,8 +138,8 @@ func (d dataset) write(ctx context.Context, config *rest.Config, n int) error {
 	generator := objects.Generator{Replicas: d.replicas}
 	next := map[string]int{}
 	for _, k := range d.kinds {
-		for range n {
-			i := next[k.Resource]
+		for range n - first {
+			i := first + next[k.Resource]
 			next[k.Resource]++
 			g.Go(func() error { return writeObject(ctx, c, k, k.New(generator, i)) })
 		}
@@ -185,6 +184,10 @@ func writeObject(ctx context.Context, c dynamic.Interface, k objects.Kind, o cli
 	return err
 }
 
+// removedAtOnce is how many objects one request deletes: the server gives up one
+// for all objects of a large dataset after a minute.
+const removedAtOnce = 500
+
 // remove deletes all objects of the kinds.
 func (d dataset) remove(ctx context.Context, config *rest.Config) error {
 	c, err := dynamic.NewForConfig(config)
@@ -195,20 +198,19 @@ func (d dataset) remove(ctx context.Context, config *rest.Config) error {
 	for _, k := range d.kinds {
 		for i := range objects.Teams {
 			in := c.Resource(k.GVR()).Namespace(objects.NamespaceOf(i))
-			if err := in.DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if err := eventually(ctx, func() error {
+				err := in.DeleteCollection(ctx, now, metav1.ListOptions{Limit: removedAtOnce})
+				if err != nil && !apierrors.IsNotFound(err) {
+					return err
+				}
+				left, err := in.List(ctx, metav1.ListOptions{Limit: 1})
+				if err == nil && len(left.Items) > 0 {
+					err = fmt.Errorf("%s is still there", left.Items[0].GetName())
+				}
+				return err
+			}); err != nil {
 				return err
 			}
-		}
-		if err := eventually(ctx, func() error {
-			left, err := c.Resource(k.GVR()).List(ctx, metav1.ListOptions{})
-			for i := range left.Items {
-				if strings.HasPrefix(left.Items[i].GetNamespace(), objects.TeamPrefix) {
-					return errors.Join(err, fmt.Errorf("%s is still there", left.Items[i].GetName()))
-				}
-			}
-			return err
-		}); err != nil {
-			return err
 		}
 	}
 
@@ -290,10 +292,12 @@ func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
 	d := dataset{name: "", replicas: 1, kinds: []objects.Kind{objects.Pods}}
 	names := []string{subjects.Fleetcache, subjects.Typed, subjects.Unstructured}
 	count, heap, cpu := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	written := 0
 	for _, n := range s.plan.objectGrowth {
-		if err := d.write(ctx, config, n); err != nil {
+		if err := d.write(ctx, config, written, n); err != nil {
 			return err
 		}
+		written = n
 		for _, name := range names {
 			f, err := watching(ctx, measure.Task{
 				Work:     measure.WorkKind,
@@ -312,9 +316,9 @@ func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
 			count[name] = append(count[name], total)
 			heap[name], cpu[name] = append(heap[name], f["heap"]*total), append(cpu[name], f["cpu"]*total)
 		}
-		if err := d.remove(ctx, config); err != nil {
-			return err
-		}
+	}
+	if err := d.remove(ctx, config); err != nil {
+		return err
 	}
 
 	for _, name := range names {
