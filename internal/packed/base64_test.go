@@ -38,6 +38,62 @@ func TestBase64TakesSixBitsACharacter(t *testing.T) {
 	}
 }
 
+// TestBase64OfEveryLengthComesBack, between other bits.
+func TestBase64OfEveryLengthComesBack(t *testing.T) {
+	for n := range 200 {
+		text := base64.StdEncoding.EncodeToString(randomBytes(uint64(n), n))[:n]
+		w := bitWriter{}
+		w.put(5, 3)
+		w.base64([]byte(text))
+		w.put(9, 4)
+		block := w.end()
+		require.Len(t, block, (n*6+3+4+7)/8)
+		r := bitReader{b: block}
+		r.fill()
+		require.Equal(t, 5, r.bits(3))
+		got := make([]byte, n)
+		r.base64(got)
+		require.Equal(t, text, string(got))
+		r.fill()
+		require.Equal(t, 9, r.bits(4))
+		require.True(t, r.finished())
+	}
+}
+
+// TestTextInBase64IsDecodedAsByTheLibrary, up to what is no text.
+func TestTextInBase64IsDecodedAsByTheLibrary(t *testing.T) {
+	for n := range 200 {
+		text := strings.Repeat("Some text,\r\n\tof lines: ~\n", 10)[:n]
+		encoded := base64.RawStdEncoding.EncodeToString([]byte(text))
+		for _, behind := range []string{"", "=", "==\"", "-----"} {
+			got, chars, all := decodeText([]byte("before"), []byte(encoded+behind))
+			require.Equal(t, "before"+text, string(got))
+			require.Equal(t, len(encoded), chars)
+			require.Equal(t, len(encoded), all)
+		}
+		for at := range n {
+			for _, c := range []byte{0, 1, 2, 8, 0x1f, 0x7f, 0x80, 0xff} {
+				other := []byte(text)
+				other[at] = c
+				encoded := base64.RawStdEncoding.EncodeToString(other)
+				got, chars, all := decodeText(nil, []byte(encoded))
+				require.Zero(t, chars)
+				require.Empty(t, got)
+				require.Equal(t, len(encoded), all)
+			}
+		}
+	}
+}
+
+// TestBase64IsEncodedInPlace as by the library, whatever is before it.
+func TestBase64IsEncodedInPlace(t *testing.T) {
+	for n := range 200 {
+		text := randomBytes(uint64(n), n)
+		got := encodeFrom(append([]byte("before"), text...), len("before"))
+		require.Equal(t, "before"+base64.RawStdEncoding.EncodeToString(text), string(got))
+	}
+}
+
 // TestOnlyBase64IsTakenForIt: hexadecimal digits and words have shorter codes.
 func TestOnlyBase64IsTakenForIt(t *testing.T) {
 	const found = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZn"

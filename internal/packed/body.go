@@ -22,12 +22,18 @@ import (
 // all parts; and then, possibly compressed, the parts: labels and owner
 // references as received, and without braces the other members of metadata and
 // of the object. A dense block can be decoded up to the end of any part, so
-// that what is read alone comes first.
+// that what is read alone comes first. The lengths with codecNested are those
+// without nested text.
 const (
-	codecJSON  = 'j' // uncompressed
-	codecS2    = 's' // an s2 block
-	codecDense = 'd' // a dense block, which refers to the kind's dictionary
+	codecJSON   = 'j' // uncompressed
+	codecS2     = 's' // an s2 block
+	codecDense  = 'd' // a dense block, which refers to the kind's dictionary
+	codecNested = 'n' // the same, of parts whose nested text is replaced
 )
+
+// isDense reports whether a body with this code refers to a dictionary. Its
+// second byte is the slot then.
+func isDense(code byte) bool { return code == codecDense || code == codecNested }
 
 // scratchMax is the capacity of the largest scratch memory that is reused.
 const scratchMax = 1 << 18
@@ -77,10 +83,17 @@ func (s *scratch) seal(d *dictionary) string {
 		s.other = make([]byte, need)
 	}
 	room := s.other[headMax:headMax]
-	dense := d != nil && len(s.plain) <= maxBlock
+	src, code := s, byte(codecDense)
+	if d != nil {
+		if u := s.unnest(); u != nil {
+			defer u.close()
+			src, code = u, codecNested
+		}
+	}
+	dense := d != nil && len(src.plain) <= maxBlock
 	var block []byte
 	if dense {
-		if block = d.encode(room, s.plain); !d.passes(s.plain, block) {
+		if block = d.encode(room, src.plain); !d.passes(src.plain, block) {
 			dense = false
 		}
 	}
@@ -91,19 +104,20 @@ func (s *scratch) seal(d *dictionary) string {
 	head := make([]byte, 0, headMax)
 	switch {
 	case len(block) > len(s.plain)*9/10:
-		dense = false
+		src, dense = s, false
 		head = append(head, codecJSON)
 		block = append(room, s.plain...)
 	case dense:
-		head = append(head, codecDense, d.slot)
+		head = append(head, code, d.slot)
 	default:
+		src = s
 		head = append(head, codecS2)
 	}
-	for _, n := range [...]int{s.labelsLen, s.ownersLen, s.metaLen} {
+	for _, n := range [...]int{src.labelsLen, src.ownersLen, src.metaLen} {
 		head = binary.AppendUvarint(head, uint64(n)) //nolint:gosec // a length
 	}
 	if dense {
-		head = binary.AppendUvarint(head, uint64(len(s.plain)))
+		head = binary.AppendUvarint(head, uint64(len(src.plain)))
 	}
 
 	// What is kept is shorter than the room, so that it was written there.
@@ -150,16 +164,27 @@ func (s *scratch) unseal(body string, dicts *trainer, to extent) error {
 		s.plain = append(s.plain[:0], b...)
 	case codecS2:
 		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], b)
-	case codecDense:
-		d, enough := dicts.in(h.slot), h.length
+	case codecDense, codecNested:
+		d, enough, into := dicts.in(h.slot), h.length, &s.plain
 		if to != toEnd {
 			enough = end
 		}
-		s.plain = slices.Grow(s.plain[:0], h.length)[:h.length]
-		if d == nil || enough > h.length || !d.decode(s.plain, b, enough) {
+		if h.codec == codecNested {
+			into = &s.other
+		}
+		*into = slices.Grow((*into)[:0], h.length)[:h.length]
+		if d == nil || enough > h.length || !d.decode(*into, b, enough) {
 			return ErrCorrupt
 		}
-		s.plain = s.plain[:enough]
+		*into = (*into)[:enough]
+		if h.codec == codecNested {
+			s.parts = h.parts
+			if !s.nest(s.other) {
+				return ErrCorrupt
+			}
+			h.parts = s.parts
+			end = h.texts() + h.metaLen
+		}
 	default:
 		return ErrCorrupt
 	}
@@ -189,7 +214,7 @@ func readHead(b []byte) (h head, rest []byte, ok bool) {
 	}
 	h.codec, b = b[0], b[1:]
 	numbers := []*int{&h.labelsLen, &h.ownersLen, &h.metaLen, &h.length}[:3]
-	if h.codec == codecDense {
+	if isDense(h.codec) {
 		h.slot, b = b[0], b[1:]
 		numbers = numbers[:4]
 	}

@@ -12,18 +12,19 @@ import (
 // A dense block is what an object differs by from the dictionary of its kind:
 //
 //	block    = { sequence } [ number of literals, literals ]
-//	sequence = number of literals, literals, match | base64
+//	sequence = number of literals, literals, match | base64 | lines
 //	match    = length, offset
 //	base64   = length, characters
 //
 // The number of literals also says what follows them. All but the characters of
-// base64 is written in prefix codes, which the dictionary has made of its
-// samples. A literal's code depends on the sort of the byte before it, so that
-// a hexadecimal digit among others takes four bits. The length of a match is
-// written without minMatch-1; its offset, if the match is in the dictionary, as
-// the difference from that of the previous such match, which is 0 or small
-// where an object follows a sample from one value that differs to the next.
-// That, and prefix codes, are why this is smaller than s2; see BenchmarkEncode.
+// base64, and what its lines look like, is written in prefix codes, which the
+// dictionary has made of its samples. A literal's code depends on the sort of
+// the byte before it, so that a hexadecimal digit among others takes four bits.
+// The length of a match is written without minMatch-1; its offset, if the match
+// is in the dictionary, as the difference from that of the previous such match,
+// which is 0 or small where an object follows a sample from one value that
+// differs to the next. That, and prefix codes, are why this is smaller than s2;
+// see BenchmarkEncode.
 
 // Sorts of bytes.
 const (
@@ -101,6 +102,10 @@ func (u *usage) add(src []byte, d *dictionary) {
 		runs := u.runs[:numbers]
 		if s.base64 > 0 {
 			runs = u.runs[numbers:]
+			if s.width > 0 {
+				count(u.lengths[:], 0)
+			}
+			count(u.lengths[:], uint32(s.base64)) //nolint:gosec // at most maxBlock
 		}
 		count(runs, uint32(s.literals)) //nolint:gosec // at most maxBlock
 		for end := at + s.literals; at < end; at++ {
@@ -115,7 +120,7 @@ func (u *usage) add(src []byte, d *dictionary) {
 				count(u.offsets[numbers:], uint32(s.offset))
 			}
 		}
-		at += s.base64 + s.length
+		at += s.span(s.base64) + s.length
 	}
 }
 
@@ -151,9 +156,13 @@ func (d *dictionary) encode(dst, src []byte) []byte {
 		}
 		at += s.literals
 		if s.base64 > 0 {
-			w.number(c.lengths, 0, uint32(s.base64)) //nolint:gosec // at most maxBlock
-			w.base64(src[at : at+s.base64])
-			at += s.base64
+			if s.width > 0 {
+				w.lines(c.lengths, src[at:], s.base64, s.lines)
+			} else {
+				w.number(c.lengths, 0, uint32(s.base64)) //nolint:gosec // at most maxBlock
+				w.base64(src[at : at+s.base64])
+			}
+			at += s.span(s.base64)
 			sort = classes[src[at-1]]
 			continue
 		}
@@ -194,12 +203,19 @@ func (d *dictionary) decode(dst, block []byte, enough int) bool {
 		if base64 {
 			r.fill()
 			length := r.number(c.lengths)
+			if length == 0 {
+				n := r.lines(c.lengths, dst[at:], enough-at)
+				if n == 0 {
+					return false
+				}
+				at += n
+				continue
+			}
 			if r.exceeded() || length > len(dst)-at {
 				return false
 			}
-			end = min(at+length, enough)
-			r.base64(dst[at:end])
-			at = end
+			r.base64(dst[at : at+length]) // no part of it: pairs belong together
+			at += length
 			continue
 		}
 

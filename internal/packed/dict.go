@@ -4,6 +4,7 @@
 package packed
 
 import (
+	"bytes"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -145,7 +146,7 @@ func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 		if err != nil {
 			continue
 		}
-		plain = append(plain, append([]byte(nil), s.plain...))
+		plain = append(plain, s.sample())
 		s.close()
 	}
 
@@ -176,6 +177,15 @@ func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	d.identify()
 
 	return d
+}
+
+// sample returns a copy of what a dense block would encode.
+func (s *scratch) sample() []byte {
+	if u := s.unnest(); u != nil {
+		defer u.close()
+		return bytes.Clone(u.plain)
+	}
+	return bytes.Clone(s.plain)
 }
 
 // pays reports whether a dictionary shortens bodies by a tenth, compared both

@@ -34,15 +34,18 @@
 // The first byte of a body specifies how the rest is encoded: as JSON, raw or
 // compressed, or, once the kind has a dictionary, as a dense block: what
 // differs from a sample in the dictionary, in prefix codes made of the samples,
-// and base64 in six bits a character. Labels and owner references take about 30
-// bytes of it, also where many objects have the same: sharing them in memory
-// would cost more, unless there are dozens. The first dense blocks of a
-// dictionary, and then one in 16, are decoded before they are kept; all are once
-// one did not come back. Bodies of kinds that are read into Go structs could be
-// protobuf under a code of their own.
+// and base64 in six bits a character, without the ends of its lines. Text that
+// is in base64, as PEM in a Secret is, is text in a block, at up to three
+// levels: so certificates and keys take little more than their DER. Labels and
+// owner references take about 30 bytes of it, also where many objects have the
+// same: sharing them in memory would cost more, unless there are dozens. The
+// first dense blocks of a dictionary, and then one in 16, are decoded before
+// they are kept; once one did not come back byte for byte, all are. Bodies of
+// kinds that are read into Go structs could be protobuf under a code of their
+// own.
 //
 // # Tests
 //
-// TestSizeIsWhatTheHeapHolds covers memory.
+// TestSizeIsWhatTheHeapHolds and TestPEMTakesAsMuchAsDER cover memory.
 // TestPackUnstructuredEqualsPackingItsJSON covers content.
 package packed

@@ -42,7 +42,8 @@ func index(content []byte) *positions {
 // base64 that follows them. The last sequence of a source may lack either.
 type sequence struct {
 	literals int
-	base64   int // length
+	base64   int // number of characters
+	lines        // in which they are
 	match
 }
 
@@ -116,8 +117,12 @@ func (m *matcher) parse(src []byte, d *dictionary) []sequence {
 // add adds literals and the match that follows them.
 func (m *matcher) add(literals []byte, found match) {
 	for from, to := base64In(literals); from < to; from, to = base64In(literals) {
-		m.sequences = append(m.sequences, sequence{literals: from, base64: to - from})
-		literals = literals[to:]
+		s := sequence{literals: from, base64: to - from}
+		if skip, chars, l := linesIn(literals[from:], to-from); chars > 0 {
+			s = sequence{literals: from + skip, base64: chars, lines: l}
+		}
+		m.sequences = append(m.sequences, s)
+		literals = literals[s.literals+s.span(s.base64):]
 	}
 	if len(literals) > 0 || found.length > 0 {
 		m.sequences = append(m.sequences, sequence{literals: len(literals), match: found})

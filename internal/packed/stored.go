@@ -16,7 +16,7 @@ import (
 
 // StoredFormat is the format of stored objects and dictionaries. It changes
 // whenever an encoding does, of a body as well.
-const StoredFormat = 2
+const StoredFormat = 3
 
 // ErrStored indicates that a stored object or dictionary cannot be read.
 var ErrStored = errors.New("stored object is damaged")
@@ -81,7 +81,7 @@ func AppendStored(dst []byte, o *Object, dictionary byte) []byte {
 	}
 	body := len(dst)
 	dst = append(dst, o.body...)
-	if len(o.body) > 1 && o.body[0] == codecDense {
+	if len(o.body) > 1 && isDense(o.body[0]) {
 		dst[body+1] = dictionary
 	}
 
@@ -142,7 +142,7 @@ func (s *Shelf) Object(stored []byte) (*Object, error) {
 	}
 
 	body := append(make([]byte, 0, len(p.b)), p.b...)
-	if body[0] == codecDense {
+	if isDense(body[0]) {
 		if int(body[1]) >= len(s.slots) || s.slots[body[1]] >= slots {
 			return nil, ErrStored
 		}

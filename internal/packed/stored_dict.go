@@ -32,7 +32,7 @@ type Dictionary struct{ d *dictionary }
 // DictionaryOf returns the dictionary that the object's body refers to, or nil
 // if it refers to none. The same dictionary yields the same pointer.
 func DictionaryOf(o *Object) *Dictionary {
-	if len(o.body) < 2 || o.body[0] != codecDense {
+	if len(o.body) < 2 || !isDense(o.body[0]) {
 		return nil
 	}
 	if d := o.kind.dict.in(o.body[1]); d != nil {

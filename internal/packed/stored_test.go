@@ -76,7 +76,16 @@ func TestStoredObjectComesBack(t *testing.T) {
 	selector, err := labels.Parse("a=b")
 	require.NoError(t, err)
 	before, after := NewCodec(), NewCodec()
-	for name, objects := range map[string][]*Object{"Pods": many(t, before, 0), "odd": odd(t, before)} {
+	secrets := make([]*Object, 0, samples+2)
+	for i := range cap(secrets) {
+		secrets = append(secrets, mustPack(t, before, before.Kind(secretGVK), tlsSecret(i)))
+	}
+	require.EqualValues(t, codecNested, secrets[samples].body[0])
+	for name, objects := range map[string][]*Object{
+		"Pods":    many(t, before, 0),
+		"odd":     odd(t, before),
+		"Secrets": secrets,
+	} {
 		s := store(objects)
 		shelf, err := after.Kind(objects[0].Kind().GVK()).Shelf(s.dictionaries)
 		require.NoError(t, err, name)
