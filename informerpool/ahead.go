@@ -80,7 +80,7 @@ func (s *siblings) reachLocked(i *informer) {
 		i.lead.ordered, i.lead.most = false, 0
 		return
 	}
-	s.showLocked(i, true, era{i.mu.epoch, i.mu.history})
+	s.showLocked(i, true, i.mu.era())
 	if i.lead.ordered = ordering.Ordered(i.mu.rv); !i.lead.ordered {
 		i.lead.reached, i.lead.most, i.lead.debts = 0, 0, ahead.Debts[Key]{} // nothing says how far it has come
 		return
@@ -338,7 +338,7 @@ func (i *informer) leadLocked(c delta.Change, at uint64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.current(i) || c.Evicted || i.mu.unserved || i.countsVersions() {
+	if !s.current(i) || c.Evicted || i.mu.unserved || i.pool.options.countsVersions(i.key) {
 		return
 	}
 	version, ordered := cmp.Or(c.New, c.Final).Version()
@@ -369,7 +369,7 @@ func (l *listing) lead(rv string, epoch Epoch) {
 	i := l.informer
 	s := i.siblings
 	at, err := strconv.ParseUint(rv, 10, 64)
-	if err != nil || i.countsVersions() {
+	if err != nil || i.pool.options.countsVersions(i.key) {
 		return
 	}
 	least, behind, owes, shown := uint64(never), map[*informer]struct{}{}, false, false

@@ -179,7 +179,7 @@ func (i *informer) distrust(found error) {
 // informer has found, and nothing is known that contradicts it.
 func (i *informer) leave(over era, found error) {
 	i.mu.RLock()
-	shows := i.mu.synced && i.mu.doubt == nil && over == era{i.mu.epoch, i.mu.history}
+	shows := i.mu.synced && i.mu.doubt == nil && over == i.mu.era()
 	i.mu.RUnlock()
 
 	if shows {

@@ -44,12 +44,6 @@ func (i *informer) put(o *Object) {
 	i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 }
 
-// changed reports whether a stream shows another content of the cached object
-// under its version, as servers do that do not count every change.
-func changed(old, o *Object) bool {
-	return ordering.Repeats(o, old) && !ordering.SameState(old, o)
-}
-
 // remove removes an object from the store; final is its last state.
 func (i *informer) remove(final *Object) {
 	i.mu.Lock()

@@ -35,7 +35,7 @@ func (r *reflector) shown() (f floor) {
 	for _, other := range i.siblings.others(i) {
 		other.mu.RLock()
 		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch && other.mu.follows() {
-			f.followed = ordering.Further(f.followed, other.shownAtLocked())
+			f.followed = ordering.Further(f.followed, other.mu.shownAt())
 		}
 		other.mu.RUnlock()
 	}
@@ -48,7 +48,7 @@ func (r *reflector) shown() (f floor) {
 // those that each informer counts, are not comparable.
 func (l *listing) lags(rv string) error {
 	r := l.reflector
-	if !ordering.Behind(rv, l.floor.shown) || l.apart() || r.informer.countsVersions() {
+	if !ordering.Behind(rv, l.floor.shown) || l.apart() || r.options.countsVersions(r.informer.key) {
 		r.failures.lagging = time.Time{}
 		return nil
 	}

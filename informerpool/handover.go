@@ -171,8 +171,8 @@ func (i *informer) reachesLocked(from *place) bool {
 		return true // the newer list is right
 	case i.mu.history != other.mu.history:
 		return i.mu.history > other.mu.history
-	case ordering.Behind(i.mu.rv, other.shownAtLocked()),
-		ordering.Versionless(i.mu.rv) && ordering.Ordered(other.shownAtLocked()):
+	case ordering.Behind(i.mu.rv, other.mu.shownAt()),
+		ordering.Versionless(i.mu.rv) && ordering.Ordered(other.mu.shownAt()):
 		return false
 	case i.mu.refused.Len() == 0 && i.mu.refused.All() == nil:
 		return true
@@ -226,7 +226,7 @@ func (r *reflector) continues(from *place) {
 	i.siblings.inherit(i, from.informer)
 
 	r.server.epoch = i.mu.epoch
-	r.at.replace, r.at.over = i.mu.doubt != nil, era{i.mu.epoch, i.mu.history}
+	r.at.replace, r.at.over = i.mu.doubt != nil, i.mu.era()
 	if ordering.Ordered(i.mu.rv) {
 		r.at.reach = i.mu.rv
 	}

@@ -4,6 +4,8 @@
 package informerpool
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -141,4 +143,37 @@ func newSelector(wide, narrow Key) (s selector.Selector) {
 		s.Fields = selector.ByFields(narrow.FieldSelector)
 	}
 	return s
+}
+
+// compareKeys orders keys by cluster, resource and selection.
+func compareKeys(a, b Key) int {
+	return cmp.Or(
+		cmp.Compare(a.Cluster.Namespace, b.Cluster.Namespace), cmp.Compare(a.Cluster.Name, b.Cluster.Name),
+		cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource),
+		cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
+	)
+}
+
+// KeyError describes an invalid field of a key.
+type KeyError struct {
+	Key   Key
+	Field string
+	Err   error
+}
+
+// Error implements error.
+func (e *KeyError) Error() string { return fmt.Sprintf("informer %s: %s: %v", e.Key, e.Field, e.Err) }
+
+// Unwrap returns the cause.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// refusedError is the error of an object of a key, or of all of them, that was
+// refused.
+func refusedError(key Key, why error) error {
+	if errors.Is(why, ErrRefused) {
+		return fmt.Errorf("%s: %w", key, why)
+	}
+	return fmt.Errorf("%s: %w: %w", key, ErrRefused, why)
 }

@@ -173,7 +173,7 @@ func (l *listing) number(over era) (number int, entered bool) {
 // store that contradicts the list.
 func (l *listing) disproved(rv string) error {
 	r := l.reflector
-	if l.apart() || r.informer.countsVersions() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
+	if l.apart() || r.options.countsVersions(r.informer.key) || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
 		return nil
 	}
 	for _, i := range r.informer.siblings.overlapping(r.informer) {
@@ -182,13 +182,6 @@ func (l *listing) disproved(rv string) error {
 		}
 	}
 	return nil
-}
-
-// countsVersions reports whether each informer counts its own versions, since the
-// server has none.
-func (i *informer) countsVersions() bool {
-	source, ok := i.pool.options.Source.(interface{ counting(key Key) bool })
-	return ok && source.counting(i.key)
 }
 
 // disprovedBy is disproved for one of the other informers.

@@ -17,11 +17,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// Object is one cached object: a read-only client.Object whose metadata is
-// available without decoding the body. DeepCopyObject returns a mutable
-// *unstructured.Unstructured; Into decodes into any form.
-type Object = packed.Object
-
 // Query narrows a list. The zero Query selects everything.
 type Query struct {
 	// Namespace selects one namespace; empty means all.

@@ -21,14 +21,6 @@ import (
 // history.
 var errBegunBefore = errors.New("the watch began before the server's new history was listed")
 
-// maxPages bounds a list whose server never stops handing out continue tokens.
-const maxPages = 10_000
-
-var (
-	errRepeatedPage = fmt.Errorf("server repeats a page: %w", ErrBudget)
-	errManyPages    = fmt.Errorf("more than %d pages: %w", maxPages, ErrBudget)
-)
-
 // relist makes the store equal to the server's state and returns the stream
 // that follows it.
 func (r *reflector) relist(ctx context.Context) (s *stream, err error) {

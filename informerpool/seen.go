@@ -140,12 +140,6 @@ func passes(now, seen *Object) bool {
 		(ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
 }
 
-// isOrdered reports whether an object's version is a number.
-func isOrdered(o *Object) bool {
-	_, ordered := o.Version()
-	return ordered
-}
-
 // later handles an object of which the store has a later state than was shown.
 // Handlers have received that state, or are about to. A handler that selects the
 // state that was shown and not the current one receives a delete.

@@ -33,14 +33,6 @@ const (
 	maxInitial = 20 * time.Minute
 )
 
-var (
-	// errNoStream indicates that a server treated a request for a streamed list
-	// as one for a plain watch.
-	errNoStream = errors.New("server does not stream lists")
-	// errEndless indicates that a server streams a list that does not end.
-	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
-)
-
 // server is the API server as one reflector sees it: the requests for the
 // reflector's key, and what they have shown about the server.
 //

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 // settling is how long a stream that has carried nothing has to last to count
@@ -140,6 +142,38 @@ func (t *trust) endTrial() (misled bool) {
 	}
 
 	return true
+}
+
+// era is one history of a resource.
+type era struct {
+	epoch  Epoch
+	number int
+}
+
+// position is the Position as the reflector writes it. informer.mu protects it.
+type position struct {
+	epoch   Epoch
+	history int // number of the resource's own history in the epoch
+	rv      string
+	partial string      // highest version that broken lists have brought since the last complete one
+	taken   int         // lists that were committed
+	listed  time.Time   // when the last complete list was made
+	defined *definition // of the resource, no later than that list; nil if it is not known
+	vague   bool        // the informer has followed a stream without a version
+	dubious bool        // something was found that only the next complete list settles
+
+	unversioned bool // the resource has no versions
+}
+
+// era returns the history that the store shows.
+func (p *position) era() era { return era{p.epoch, p.history} }
+
+// shownAt returns the highest version that reads may return.
+func (p *position) shownAt() string {
+	if ordering.Behind(p.rv, p.partial) {
+		return p.partial
+	}
+	return p.rv
 }
 
 // outlook is what an informer offers to its users, apart from its objects: if

@@ -4,15 +4,12 @@
 package informerpool
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 // Status is a snapshot of one informer.
@@ -172,21 +169,6 @@ type Position struct {
 	History         int
 }
 
-// position is the Position as the reflector writes it. informer.mu protects it.
-type position struct {
-	epoch   Epoch
-	history int // number of the resource's own history in the epoch
-	rv      string
-	partial string      // highest version that broken lists have brought since the last complete one
-	taken   int         // lists that were committed
-	listed  time.Time   // when the last complete list was made
-	defined *definition // of the resource, no later than that list; nil if it is not known
-	vague   bool        // the informer has followed a stream without a version
-	dubious bool        // something was found that only the next complete list settles
-
-	unversioned bool // the resource has no versions
-}
-
 // Position returns the position of the lease's informer. Within one history it
 // never moves backwards.
 func (l *Lease) Position() Position {
@@ -199,23 +181,4 @@ func (l *Lease) Position() Position {
 		Epoch:           i.mu.epoch,
 		History:         i.mu.history,
 	}
-}
-
-// shownAtLocked returns the highest version that reads may return.
-func (i *informer) shownAtLocked() string {
-	if ordering.Behind(i.mu.rv, i.mu.partial) {
-		return i.mu.partial
-	}
-	return i.mu.rv
-}
-
-// compareKeys orders keys by cluster, resource and selection.
-func compareKeys(a, b Key) int {
-	return cmp.Or(
-		cmp.Compare(a.Cluster.Namespace, b.Cluster.Namespace), cmp.Compare(a.Cluster.Name, b.Cluster.Name),
-		cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource),
-		cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.Namespace, b.Namespace),
-		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
-	)
 }

@@ -250,6 +250,14 @@ func (s *server) metadata(
 	})
 }
 
+// maxPages bounds a list whose server never stops handing out continue tokens.
+const maxPages = 10_000
+
+var (
+	errRepeatedPage = fmt.Errorf("server repeats a page: %w", ErrBudget)
+	errManyPages    = fmt.Errorf("more than %d pages: %w", maxPages, ErrBudget)
+)
+
 // pageByPage calls page for each page of a list, and returns the list's version.
 func (s *server) pageByPage(
 	opts *metav1.ListOptions, page func() (wire.ListHeader, error),

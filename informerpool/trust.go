@@ -4,7 +4,6 @@
 package informerpool
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -77,13 +76,6 @@ func (l *Lease) Unknown(namespace, name string) error {
 	}
 
 	return refusedError(at.key, i.mu.refused.Last())
-}
-
-func refusedError(key Key, why error) error {
-	if errors.Is(why, ErrRefused) {
-		return fmt.Errorf("%s: %w", key, why)
-	}
-	return fmt.Errorf("%s: %w: %w", key, ErrRefused, why)
 }
 
 // distrustLocked returns why the store may differ from the server's state for
@@ -266,17 +258,11 @@ func (i *informer) provenLocked() time.Time {
 	return i.pool.clock.At(i.signs.proof.Load())
 }
 
-// era is one history of a resource.
-type era struct {
-	epoch  Epoch
-	number int
-}
-
 // shows returns the history of the store.
 func (i *informer) shows() era {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return era{i.mu.epoch, i.mu.history}
+	return i.mu.era()
 }
 
 // certain reports whether the store shows a history, and nothing has been found

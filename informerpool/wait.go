@@ -25,28 +25,6 @@ func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
 	return cmp.Or(ended, err)
 }
 
-// waiters are the goroutines that wait for a change. The lock of what they wait
-// for protects them.
-type waiters struct {
-	changed chan struct{} // made by a waiter; closed and set to nil on the next change
-}
-
-// add returns a channel that is closed on the next change.
-func (w *waiters) add() <-chan struct{} {
-	if w.changed == nil {
-		w.changed = make(chan struct{})
-	}
-	return w.changed
-}
-
-// wake wakes all of them.
-func (w *waiters) wake() {
-	if w.changed != nil {
-		close(w.changed)
-		w.changed = nil
-	}
-}
-
 // WaitForSync waits until HasSynced: for the informer's first list. It returns
 // nil once that list is complete. It returns an error as soon as waiting longer is known not
 // to help: the server's refusal (which apierrors.IsForbidden, IsNotFound and so
