@@ -487,7 +487,7 @@ func (i *informer) outdatedLocked(namespace, name string, o *Object) (shown stri
 // indexed says that the caller has indexes of them.
 func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 	namespaced, known := l.Namespaced()
-	i := l.informer()
+	i := l.at.informer()
 	if !i.siblings.apart.Load() {
 		return "", false
 	}
@@ -530,7 +530,7 @@ func (s *siblings) outdated(i *informer, version func() uint64) (shown string, i
 // Handlers of the informers that have not reached them, or have not listed yet,
 // must receive their deletes, even if they are created and deleted before.
 func (l *Lease) Answered(objects ...*Object) {
-	i := l.informer()
+	i := l.at.informer()
 	s := i.siblings
 	if !s.apart.Load() {
 		return

@@ -216,7 +216,7 @@ type barrier struct{ then func() }
 // if the lease is released or removed, or the subscription ends, before that
 // point. A lease that is not part of the subscription counts as delivered.
 func (s *Subscription) After(l *Lease, then func()) {
-	i := l.lock().informer
+	i := l.at.lock().informer
 	defer i.mu.Unlock()
 	if i.mu.attempt.evicted { // the deletes are still to come
 		i.mu.attempt.forgotten = append(i.mu.attempt.forgotten, func() { s.pushBarrier(l, then) })

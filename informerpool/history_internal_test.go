@@ -32,7 +32,7 @@ func TestHazardInformerIsLeftInAnEarlierHistory(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.NoError(t, l.WaitForSync(t.Context()))
-			informers = append(informers, l.informer())
+			informers = append(informers, l.at.informer())
 		}
 		a, b := informers[0], informers[1]
 		requireHistory := func(number int) {
@@ -96,15 +96,15 @@ func TestHazardContinuedInformerIsLeftInAnEarlierHistory(t *testing.T) {
 		p := newFakePool(t)
 		wide := acquireNamespaces(t, p, "")
 		rider := acquireNamespaces(t, p, "kubernetes.io/metadata.name=default")
-		require.Same(t, wide.informer(), rider.informer())
-		first := wide.informer().shows()
-		_, entered := wide.informer().siblings.number(first.epoch, true, first.number)
+		require.Same(t, wide.at.informer(), rider.at.informer())
+		first := wide.at.informer().shows()
+		_, entered := wide.at.informer().siblings.number(first.epoch, true, first.number)
 		require.True(t, entered)
 		wide.ReleaseNow()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.NotEqual(t, wide.Key(), rider.ServedBy())
-		require.Equal(t, first.number+1, rider.informer().shows().number)
+		require.Equal(t, first.number+1, rider.at.informer().shows().number)
 		require.NoError(t, rider.Trust(time.Minute))
 	})
 }
@@ -114,7 +114,7 @@ func TestHazardContinuedInformerIsLeftInAnEarlierHistory(t *testing.T) {
 func TestHazardFindingIsLostToADoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newFakePool(t)
-		i := acquireNamespaces(t, p, "").informer()
+		i := acquireNamespaces(t, p, "").at.informer()
 		first := i.shows()
 		i.interrupt(errAudited, func() { // as distrust and doubtful do, one right after the other
 			i.mu.doubt, i.mu.attempt.finding = ErrHistory, ErrHistory

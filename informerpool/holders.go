@@ -82,7 +82,7 @@ func (p *Pool) findLocked(key Key, except *informer) *informer {
 // the linger, or ends the informer if it is not to linger.
 func (p *Pool) release(l *Lease, linger time.Duration) {
 	p.mu.Lock()
-	i := l.informer() // stays the same while the pool's lock is held
+	i := l.at.informer() // stays the same while the pool's lock is held
 	delete(i.holders.leases, l)
 	if i.holders.owned(i.key) || p.mu.informers[i.key] != i {
 		p.mu.Unlock()
@@ -95,9 +95,9 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 		p.mu.Unlock()
 		return
 	}
-	var h handOver
+	h := handOver{pool: p, from: i}
 	if i.holders.idle() || i.holders.linger == nil {
-		h = p.retireLocked(i)
+		h.retireLocked()
 	}
 	p.mu.Unlock()
 
@@ -123,7 +123,8 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 		return
 	}
 	i.holders.linger = nil
-	h := p.retireLocked(i)
+	h := handOver{pool: p, from: i}
+	h.retireLocked()
 	p.mu.Unlock()
 
 	h.finish()

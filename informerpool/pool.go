@@ -128,7 +128,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	}
 	i.holders.stay()
 	l := &Lease{pool: p, owner: owner, released: make(chan struct{})}
-	l.at.Store(&place{key: key, informer: i, selector: newSelector(i.key, key)})
+	l.at.Store(newPlace(key, i))
 	i.holders.leases[l] = struct{}{}
 
 	return l, started, nil

@@ -86,7 +86,7 @@ func (l *Lease) byOwner(q *Query) Query {
 	if q.Owner == "" || q.Index != "" {
 		return *q
 	}
-	if l.informer().addIndex(store.OwnerIndex, store.OwnerUIDs) == nil && l.informer().indexReady(store.OwnerIndex) {
+	if l.at.informer().addIndex(store.OwnerIndex, store.OwnerUIDs) == nil && l.at.informer().indexReady(store.OwnerIndex) {
 		q.Index, q.Value, q.Owner = store.OwnerIndex, string(q.Owner), ""
 	}
 	return *q
@@ -95,7 +95,7 @@ func (l *Lease) byOwner(q *Query) Query {
 // candidates copies the objects that the indexes narrow a query down to. The
 // other criteria are checked without the lock.
 func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow selector.Selector, err error) {
-	at := l.rlock()
+	at := l.at.rlock()
 	i := at.informer
 	defer i.mu.RUnlock()
 

@@ -80,7 +80,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	if err != nil || !newSelector(Key{}, key).Match(o) {
 		return
 	}
-	i := l.lock().informer
+	i := l.at.lock().informer
 	ask := l.gone() == nil && i.mu.seen.note(o)
 	i.mu.Unlock()
 

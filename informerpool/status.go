@@ -91,7 +91,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 
 // Status returns the status of the informer that serves the lease. Key is that
 // of the informer, which may cover more than the lease's.
-func (l *Lease) Status() Status { return l.pool.status(l.informer()) }
+func (l *Lease) Status() Status { return l.pool.status(l.at.informer()) }
 
 // Status returns the status of all informers, sorted by key. It waits only for
 // locks that are held briefly.
@@ -172,7 +172,7 @@ type Position struct {
 // Position returns the position of the lease's informer. Within one history it
 // never moves backwards.
 func (l *Lease) Position() Position {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 
 	return Position{

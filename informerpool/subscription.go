@@ -113,7 +113,7 @@ func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	s.mu.listeners[l] = ln
 	s.mu.Unlock()
 
-	if !l.attach(ln) {
+	if !ln.attach() {
 		s.Remove(l)
 		return l.gone()
 	}
@@ -159,7 +159,7 @@ func (s *Subscription) Remove(l *Lease) {
 	s.mu.Unlock()
 
 	if ln != nil {
-		l.detach(ln, func(*informer) {})
+		ln.detach(func(*informer) {})
 	}
 }
 
@@ -264,7 +264,7 @@ func (s *Subscription) trigger(l *Lease, objects func(*store.Store) iter.Seq[*Ob
 	if ln == nil {
 		return
 	}
-	i := l.rlock().informer // so that no change is offered between reading the object and offering its old state
+	i := l.at.rlock().informer // so that no change is offered between reading the object and offering its old state
 	defer i.mu.RUnlock()
 	if !i.mu.synced {
 		return
@@ -312,8 +312,8 @@ func (s *Subscription) Stop() {
 	}
 	s.mu.Unlock()
 
-	for l, ln := range listeners {
-		l.detach(ln, func(*informer) {})
+	for _, ln := range listeners {
+		ln.detach(func(*informer) {})
 	}
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()

@@ -35,7 +35,7 @@ import (
 // An informer that polls, because its resource cannot be watched or has no
 // versions, is trusted between two successful polls.
 func (l *Lease) Trust(grace time.Duration) error {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 
 	if err := l.readableLocked(); err != nil {
@@ -61,7 +61,7 @@ func (l *Lease) Trust(grace time.Duration) error {
 // Unknown concerns single objects and complements [Lease.Trust], which fails if
 // any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
 func (l *Lease) Unknown(namespace, name string) error {
-	at := l.rlock()
+	at := l.at.rlock()
 	i := at.informer
 	defer i.mu.RUnlock()
 
@@ -117,7 +117,7 @@ func (i *informer) refutedLocked() error {
 // Zero means that it fails for another reason. After a time that has passed, the
 // sign of life that ends the failure is reported to [Options.OnChanged].
 func (l *Lease) TrustEnds(grace time.Duration) time.Time {
-	i := l.lock().informer
+	i := l.at.lock().informer
 	defer i.mu.Unlock()
 
 	if l.readableLocked() != nil || i.refutedLocked() != nil {

@@ -17,7 +17,7 @@ import (
 func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
 	var err error
 	ended := l.WaitFor(ctx, func() bool {
-		i := l.rlock().informer
+		i := l.at.rlock().informer
 		defer i.mu.RUnlock()
 		err = check(i)
 		return err != errWait //nolint:errorlint // an identity, never wrapped
@@ -49,7 +49,7 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 // failed in another way, or that it sent more than the limits allow. It is nil
 // otherwise. The informer keeps trying all the same.
 func (l *Lease) Refusal() error {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 
 	if refusal := i.mu.verdict.refusal; refusal != nil {
@@ -88,7 +88,7 @@ func (l *Lease) WaitFor(ctx context.Context, done func() bool) error {
 		if err := l.gone(); err != nil {
 			return fmt.Errorf("%s: %w", l.Key(), err)
 		}
-		i := l.lock().informer
+		i := l.at.lock().informer
 		changed := i.mu.waiters.add() // before done looks, so that no change is missed
 		i.mu.Unlock()
 		if done() {
