@@ -100,7 +100,7 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	c := p.mu.stats[cluster]
+	c := p.mu.records.of[cluster]
 	if c == nil || p.options.AuditInterval < 0 {
 		return
 	}

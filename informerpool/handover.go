@@ -268,7 +268,7 @@ func (h *handOver) replaceLocked(l *Lease, to *place) {
 	l.at.Store(to)
 	from.informer.mu.waiters.wake()
 	if !h.pool.mu.closed {
-		h.pool.notices.add(h.pool, to.key, true)
+		h.pool.notices.add(to.key, true)
 	}
 }
 

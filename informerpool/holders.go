@@ -138,5 +138,5 @@ func (p *Pool) unlinkLocked(i *informer) {
 	p.rights.Leave(&i.right)
 	delete(i.cluster.informers, i)
 	i.siblings.remove(i)
-	p.foldLocked(i.key.Cluster, i.cluster)
+	p.mu.records.fold(i.key.Cluster, i.cluster)
 }

@@ -114,7 +114,7 @@ func newInformer(p *Pool, key Key) *informer {
 	i := &informer{
 		key:     key,
 		pool:    p,
-		cluster: p.statsLocked(key.Cluster),
+		cluster: p.mu.records.open(key.Cluster),
 		ctx:     ctx,
 		cancel:  cancel,
 		done:    make(chan struct{}),
@@ -216,6 +216,6 @@ func (i *informer) proof(instant int64) {
 func (i *informer) unexpireLocked() {
 	if i.mu.detached.IsZero() && i.signs.expired.Swap(false) {
 		i.mu.waiters.wake()
-		i.pool.notices.add(i.pool, i.key, false)
+		i.pool.notices.add(i.key, false)
 	}
 }

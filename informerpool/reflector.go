@@ -123,7 +123,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 // heedAudit acts on the finding of an audit.
 func (r *reflector) heedAudit(found error) {
 	if found != nil {
-		r.informer.dropSnapshot(found)
+		r.informer.pool.kept.drop(r.informer.key, found)
 	}
 	elsewhere, is := errors.AsType[*elsewhereError](found)
 	switch {
@@ -330,7 +330,7 @@ func (r *reflector) checkHistory(err error) error {
 // showed.
 func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.siblings.distrust(r.informer, over, cause)
-	r.informer.pool.dropSnapshotsOf(r.informer, cause)
+	r.informer.siblings.dropKept(r.informer, cause)
 	r.informer.count(countRollbacks)
 	log := r.log.loud("another history: " + cause.Error())
 	if !r.log.first("another history: " + cause.Error()) {

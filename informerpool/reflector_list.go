@@ -159,7 +159,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 		if gone, err = r.absent.missing(ctx, &r.server, &r.at, err); gone {
 			r.at.relist()
 			r.informer.vanish()
-			r.informer.dropSnapshot(err)
+			r.informer.pool.kept.drop(r.informer.key, err)
 		}
 	}
 

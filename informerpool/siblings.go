@@ -199,6 +199,19 @@ func (s *siblings) distrust(i *informer, over era, found error) {
 	}
 }
 
+// dropKept drops what is kept of the history that an informer has found to be
+// over: that of the cluster, or of the resource alone.
+func (s *siblings) dropKept(i *informer, why error) {
+	kept := &i.pool.kept
+	if shared(i.key.Resource.Group) {
+		kept.dropCluster(i.key.Cluster, why)
+		return
+	}
+	for _, other := range append(s.others(i), i) {
+		kept.drop(other.key, why)
+	}
+}
+
 // relistEarlier makes those informers list that show an earlier history than the
 // newest one after a list of i: all of them if that list has entered it, and
 // otherwise i, whose list may have ended while another one entered it. Who shows

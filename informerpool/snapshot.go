@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/calls"
 	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/packed"
@@ -73,6 +74,34 @@ type Snapshot struct {
 
 // Dictionary is a dictionary of objects that an earlier process has stored.
 type Dictionary = packed.StoredDictionary
+
+// kept are the states of informers that Options.Snapshots keeps.
+type kept struct {
+	snapshots Snapshots // nil if nothing is kept
+	calls     *calls.Caller
+}
+
+// load returns the state that was kept for a key, or nil.
+func (k *kept) load(ctx context.Context, key Key, epoch Epoch) (saved *Snapshot) {
+	if k.snapshots != nil {
+		k.calls.Tell("Snapshots", &key, func() { saved = k.snapshots.Load(ctx, key, epoch) })
+	}
+	return saved
+}
+
+// drop ends the use of the state that was kept for a key.
+func (k *kept) drop(key Key, why error) {
+	if k.snapshots != nil {
+		k.calls.Tell("Snapshots", &key, func() { k.snapshots.Drop(key, why) })
+	}
+}
+
+// dropCluster is drop for all keys of a cluster.
+func (k *kept) dropCluster(cluster types.NamespacedName, why error) {
+	if k.snapshots != nil {
+		k.calls.Tell("Snapshots", cluster, func() { k.snapshots.DropCluster(cluster, why) })
+	}
+}
 
 // Capture is the state of an informer at one moment.
 type Capture struct {
@@ -185,15 +214,12 @@ func (i *informer) doubtState() {
 // Time proves nothing: a stream without changes may be late. The state counts as
 // one that the server had when it was asked.
 func (r *reflector) restore(ctx context.Context) (*stream, error) {
-	if r.restores >= maxRestores || r.options.Snapshots == nil || r.informer.hasSynced() || !r.server.watchable() {
+	if r.restores >= maxRestores || r.informer.hasSynced() || !r.server.watchable() {
 		return nil, nil
 	}
 	r.restores++
-	key := r.informer.key
-	var saved *Snapshot
-	r.informer.pool.calls.Tell("Snapshots", &key, func() {
-		saved = r.options.Snapshots.Load(ctx, key, r.server.epoch)
-	})
+	key, kept := r.informer.key, &r.informer.pool.kept
+	saved := kept.load(ctx, key, r.server.epoch)
 	if saved == nil {
 		r.restores = maxRestores
 		return nil, nil
@@ -217,7 +243,7 @@ func (r *reflector) restore(ctx context.Context) (*stream, error) {
 	}
 	r.restores = maxRestores
 	r.options.Logger.Info("Kept state is not used", "informer", key.String(), "reason", err.Error())
-	r.informer.dropSnapshot(err)
+	kept.drop(key, err)
 
 	return nil, nil
 }
@@ -235,32 +261,6 @@ func mayPass(err error) bool {
 	}
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || busy(status.Status())
-}
-
-// dropSnapshot ends the use of the state that was kept for the key.
-func (i *informer) dropSnapshot(why error) {
-	if snapshots := i.pool.options.Snapshots; snapshots != nil {
-		i.pool.calls.Tell("Snapshots", &i.key, func() { snapshots.Drop(i.key, why) })
-	}
-}
-
-// dropSnapshots is dropSnapshot for all keys of a cluster.
-func (p *Pool) dropSnapshots(cluster types.NamespacedName, why error) {
-	if p.options.Snapshots != nil {
-		p.calls.Tell("Snapshots", cluster, func() { p.options.Snapshots.DropCluster(cluster, why) })
-	}
-}
-
-// dropSnapshotsOf drops what is kept of the history that an informer has found
-// to be over: that of the cluster, or of the resource alone.
-func (p *Pool) dropSnapshotsOf(i *informer, why error) {
-	if shared(i.key.Resource.Group) {
-		p.dropSnapshots(i.key.Cluster, why)
-		return
-	}
-	for _, other := range append(i.siblings.others(i), i) {
-		other.dropSnapshot(why)
-	}
 }
 
 // restoration makes a snapshot, with what has changed since, the state of an

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -223,7 +222,7 @@ func (i *informer) changedLocked() {
 	}
 	reads := now.reads != i.mu.outlook.reads
 	i.mu.outlook = now
-	i.pool.notices.add(i.pool, i.key, reads) // the reflector is running: only it makes the state Gone
+	i.pool.notices.add(i.key, reads) // the reflector is running: only it makes the state Gone
 }
 
 func errorText(err error) string {
@@ -231,63 +230,4 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// notices are the changes that Options.OnChanged has yet to be called with. A
-// goroutine calls it, which exists only while there are any.
-type notices struct {
-	mu sync.Mutex // protects the fields below; nothing else is locked under it
-
-	queue   []Key
-	pending map[Key]bool // whether reads are concerned
-	running bool
-}
-
-// add adds a notice. The pool is not closed, or one of its reflectors is
-// running, and that is so until add returns.
-func (n *notices) add(p *Pool, key Key, reads bool) {
-	if p.options.OnChanged == nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	if n.pending == nil {
-		n.pending = map[Key]bool{}
-	}
-	before, queued := n.pending[key]
-	n.pending[key] = before || reads
-	if !queued {
-		n.queue = append(n.queue, key)
-	}
-	if !n.running {
-		n.running = true
-		p.running.Go(func() { n.deliver(p) })
-	}
-}
-
-// deliver calls OnChanged until there is no notice.
-func (n *notices) deliver(p *Pool) {
-	for {
-		key, reads, ok := n.take()
-		if !ok || p.ctx.Err() != nil {
-			return
-		}
-		p.calls.Tell("OnChanged", &key, func() { p.options.OnChanged(key, reads) })
-	}
-}
-
-func (n *notices) take() (key Key, reads, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	if len(n.queue) == 0 {
-		n.queue, n.running = nil, false
-		return Key{}, false, false
-	}
-	key, n.queue = n.queue[0], n.queue[1:]
-	reads = n.pending[key]
-	delete(n.pending, key)
-
-	return key, reads, true
 }
