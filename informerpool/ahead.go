@@ -328,11 +328,10 @@ func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
 	}
 }
 
-// leadLocked records, before others can see it, a change that the informer is
-// about to show. at is the version of a delete, as far as the change does not
-// tell.
-func (i *informer) leadLocked(c delta.Change, at uint64) {
-	s := i.siblings
+// leadLocked records, before others can see it, a change that an informer,
+// whose lock is held, is about to show. at is the version of a delete, as far as
+// the change does not tell.
+func (s *siblings) leadLocked(i *informer, c delta.Change, at uint64) {
 	if !s.apart.Load() {
 		return // one that joins now lists what is shown by then: the position was raised before
 	}
@@ -457,15 +456,16 @@ func (l *listing) leadOf(other *informer, at uint64) {
 	}
 }
 
-// outdatedLocked reports whether another informer of the resource, which may have
-// ended, has shown a later change of an object than the informer has reached, and
-// at which version that is. o is what the informer shows of it, or nil.
-func (i *informer) outdatedLocked(namespace, name string, o *Object) (shown string, is bool) {
-	return i.siblings.outdated(i, func() uint64 {
-		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }, i.showsLocked) == 0 {
+// outdatedLocked reports whether another informer of the resource, which may
+// have ended, has shown a later change of an object than an informer has
+// reached, whose lock is held, and at which version that is. o is what that
+// shows of it, or nil.
+func (s *siblings) outdatedLocked(i *informer, namespace, name string, o *Object) (shown string, is bool) {
+	return s.outdated(i, func() uint64 {
+		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }, i.mu.shows) == 0 {
 			return 0 // it owes each change of an object that it may have, and hears of no other one
 		}
-		last := i.siblings.changes.Last(ahead.NameOf(namespace, name))
+		last := s.changes.Last(ahead.NameOf(namespace, name))
 		if o == nil && last.Gone {
 			return 0 // they show the same
 		}
@@ -500,13 +500,8 @@ func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 			}
 			return by.covers(list) &&
 				(indexed || by.FieldSelector == list.FieldSelector || selector.Local(list.FieldSelector))
-		}, i.showsLocked)
+		}, i.mu.shows)
 	})
-}
-
-// showsLocked reports whether the informer shows an object.
-func (i *informer) showsLocked(o types.NamespacedName) bool {
-	return i.mu.store.Get(o.Namespace, o.Name) != nil
 }
 
 // outdated reports whether an informer shows an earlier history than another one,

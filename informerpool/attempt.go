@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
+	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 )
 
 // rightTimeout bounds the question whether the server would still accept the
@@ -109,63 +110,6 @@ func (i *informer) forgetLocked() {
 	i.mu.attempt.forgotten = nil
 }
 
-// checkRight asks the server whether it would still accept the watch that the
-// informer follows: an API server authorizes a watch when it begins, and then
-// serves it for as long as it lasts. The question is that very watch, which is
-// ended before it carries anything; only a refusal is an answer. The informer
-// then resumes, so that the server's answers to its own requests decide. again
-// reports that the server gave no answer.
-func (i *informer) checkRight() (again bool) {
-	r, following := i.followed()
-	if !following {
-		return false // its own attempts show what the server permits
-	}
-	ctx, cancel := context.WithTimeout(i.ctx, rightTimeout)
-	defer cancel()
-	body, err := i.open(ctx, i.pool.options.Source.Watch, r)
-	switch {
-	case err == nil:
-		cancel() // before Close, which would otherwise read the rest of the body to reuse the connection
-		_ = body.Close()
-		return false
-	case !apierrors.IsForbidden(err):
-		return true
-	}
-
-	i.mu.RLock()
-	end := i.mu.attempt.cancel
-	i.mu.RUnlock()
-
-	if end != nil {
-		end(errForbidden)
-	}
-	return false
-}
-
-// followed returns a request for the watch that the informer follows, without
-// bookmarks, by which clustercache knows that nothing will be read from it. The
-// server has just authorized a watch that is on trial.
-func (i *informer) followed() (_ Request, following bool) {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-
-	onTrial := i.mu.trial != nil && time.Since(i.mu.trial.accepted) < settling
-	following = i.mu.follows() && !i.mu.polling && !onTrial
-	opts := metav1.ListOptions{
-		LabelSelector:   i.key.LabelSelector,
-		FieldSelector:   i.key.FieldSelector,
-		ResourceVersion: i.mu.rv,
-		TimeoutSeconds:  new(int64(rightTimeout / time.Second)),
-	}
-	return Request{
-		Key:          i.key,
-		Epoch:        i.mu.epoch,
-		Options:      opts,
-		MetadataOnly: true,
-		question:     true,
-	}, following
-}
-
 // distrust makes the reflector give up its watch and list, since an audit has
 // found that the store is of another history.
 func (i *informer) distrust(found error) {
@@ -199,4 +143,69 @@ func (i *informer) takeFinding() (found error) {
 	found, i.mu.attempt.finding = i.mu.attempt.finding, nil
 	i.mu.dubious = i.mu.dubious || found != nil
 	return found
+}
+
+// right is that to the watch which an informer follows: an API server
+// authorizes a watch when it begins, and then serves it for as long as it lasts.
+type right struct {
+	informer *informer
+	round    rounds.Member[*right]
+}
+
+// check asks the server whether it would still accept the watch. The question
+// is that very watch, which is ended before it carries anything; only a refusal
+// is an answer. The informer then resumes, so that the server's answers to its
+// own requests decide. again reports that the server gave no answer.
+func (r *right) check() (again bool) {
+	i := r.informer
+	watch, following := r.followed()
+	if !following {
+		return false // its own attempts show what the server permits
+	}
+	ctx, cancel := context.WithTimeout(i.ctx, rightTimeout)
+	defer cancel()
+	s := server{informer: i, epoch: watch.Epoch}
+	body, err := s.send(ctx, i.pool.options.Source.Watch, watch)
+	switch {
+	case err == nil:
+		cancel() // before Close, which would otherwise read the rest of the body to reuse the connection
+		_ = body.Close()
+		return false
+	case !apierrors.IsForbidden(err):
+		return true
+	}
+
+	i.mu.RLock()
+	end := i.mu.attempt.cancel
+	i.mu.RUnlock()
+
+	if end != nil {
+		end(errForbidden)
+	}
+	return false
+}
+
+// followed returns a request for the watch that the informer follows, without
+// bookmarks, by which clustercache knows that nothing will be read from it. The
+// server has just authorized a watch that is on trial.
+func (r *right) followed() (_ Request, following bool) {
+	i := r.informer
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+
+	onTrial := i.mu.trial != nil && time.Since(i.mu.trial.accepted) < settling
+	following = i.mu.follows() && !i.mu.polling && !onTrial
+	opts := metav1.ListOptions{
+		LabelSelector:   i.key.LabelSelector,
+		FieldSelector:   i.key.FieldSelector,
+		ResourceVersion: i.mu.rv,
+		TimeoutSeconds:  new(int64(rightTimeout / time.Second)),
+	}
+	return Request{
+		Key:          i.key,
+		Epoch:        i.mu.epoch,
+		Options:      opts,
+		MetadataOnly: true,
+		question:     true,
+	}, following
 }

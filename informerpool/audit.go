@@ -174,7 +174,7 @@ func (a *audit) list(ctx context.Context, limit int64) (err error) {
 	a.at, err = s.metadata(ctx, limit, timeout, func(at scanner) error {
 		if it, err := at.Scan(); err != nil {
 			a.compared.Skip(wire.Identify(at.Object()))
-		} else if a.informer.mayList(it) {
+		} else if a.informer.key.mayList(it) {
 			a.compared.Compare(it)
 		}
 		return nil
@@ -208,12 +208,6 @@ func (a *audit) snapshot() bool {
 	a.compared.Begin(cached, seen)
 
 	return true
-}
-
-// mayList reports whether a list of the informer may have an object: it refuses
-// others.
-func (i *informer) mayList(it wire.Item) bool {
-	return (wire.Expect{Namespace: i.key.Namespace}).Check(it) == nil
 }
 
 // settle waits for the stream to bring the differences, and keeps those it did

@@ -26,10 +26,13 @@ type contents struct {
 	unserved bool         // the resource was proven not to exist any more
 }
 
+// shows reports whether reads may return an object.
+func (c *contents) shows(o types.NamespacedName) bool { return c.store.Get(o.Namespace, o.Name) != nil }
+
 // put stores a state of an object, unless it is no newer than the cached one,
 // and offers the change to the listeners.
 func (i *informer) put(o *Object) {
-	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
+	values := i.indexes().lock(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
 
 	i.mu.refused.Forget(store.ViewOf(o), o.GetResourceVersion())
@@ -99,7 +102,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 	i.mu.store.Remove(old)
 	i.chargeLocked()
 	version, _ := strconv.ParseUint(id.ResourceVersion, 10, 64)
-	i.leadLocked(delta.Vanished(old), version)
+	i.siblings.leadLocked(i, delta.Vanished(old), version)
 	i.emitLocked(delta.Vanished(old))
 }
 
@@ -148,7 +151,7 @@ func (i *informer) emitLocked(c delta.Change) {
 	if !i.mu.synced {
 		return
 	}
-	i.leadLocked(c, 0)
+	i.siblings.leadLocked(i, c, 0)
 	c.Sight = i.mu.store.Sight.Next()
 	for _, ln := range i.mu.listeners {
 		ln.offer(c)

@@ -253,7 +253,7 @@ func (s *server) readDefinition(ctx context.Context) (definitionState, error) {
 		Options:      metav1.ListOptions{FieldSelector: selector, Limit: 1},
 		MetadataOnly: true,
 	}
-	body, err := i.open(ctx, i.pool.options.Source.List, r)
+	body, err := s.send(ctx, i.pool.options.Source.List, r)
 	if err != nil {
 		return definitionState{}, err
 	}

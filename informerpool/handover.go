@@ -68,7 +68,7 @@ func (h *handOver) finish() {
 	for _, to := range h.to {
 		h.pool.options.Logger.V(1).Info("Informer continues a wider one",
 			"informer", to.key.String(), "wider", h.from.key.String())
-		to.copyIndexes(h.from)
+		to.indexes().copyFrom(h.from.indexes())
 		to.siblings.relistEarlier(to, false) // a later history may have been entered before it was a member
 	}
 	for _, i := range h.asked {
@@ -306,7 +306,7 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	}
 	p.mu.Unlock()
 
-	i.copyIndexes(h.from)
+	i.indexes().copyFrom(h.from.indexes())
 	h.finish()
 
 	return nil

@@ -53,7 +53,7 @@ func (p *Pool) runLocked(r *reflector) {
 	p.mu.informers[i.key] = i
 	p.audits.scheduleLocked(i)
 	if p.options.PermissionInterval > 0 {
-		p.rights.Join(&i.right)
+		p.rights.Join(&i.right.round)
 	}
 	i.cluster.informers[i] = struct{}{}
 	i.siblings.add(i)
@@ -135,7 +135,7 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 func (p *Pool) unlinkLocked(i *informer) {
 	delete(p.mu.informers, i.key)
 	p.audits.due.Remove(&i.plan.next)
-	p.rights.Leave(&i.right)
+	p.rights.Leave(&i.right.round)
 	delete(i.cluster.informers, i)
 	i.siblings.remove(i)
 	p.mu.records.fold(i.key.Cluster, i.cluster)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
-	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/traits"
@@ -57,7 +56,7 @@ type informer struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the reflector has ended
 	wake   backoff.Waker // of the reflector, while it waits between attempts
-	right  rounds.Member[*informer]
+	right  right
 
 	// INVARIANT: the pool's lock protects holders and plan, since they decide
 	// whether, and how, the informer is part of the pool.
@@ -128,7 +127,7 @@ func newInformer(p *Pool, key Key) *informer {
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store, i.mu.seen.informer = store.New(), i
-	i.right.Value = i
+	i.right.informer, i.right.round.Value = i, &i.right
 
 	return i
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // Key identifies what one informer watches: one resource of one cluster, in all
@@ -128,6 +129,12 @@ func (k Key) wider() []Key {
 	}
 
 	return out
+}
+
+// mayList reports whether a list of the key may have an object: informers
+// refuse others.
+func (k Key) mayList(it wire.Item) bool {
+	return (wire.Expect{Namespace: k.Namespace}).Check(it) == nil
 }
 
 // newSelector returns the selector that serves the key narrow from an informer

@@ -230,7 +230,7 @@ func (l *Lease) Find(namespace, name string, grace time.Duration) (*Object, erro
 	if !at.selector.Empty() && !at.selector.Match(o) {
 		o = nil
 	}
-	if shown, is := i.outdatedLocked(namespace, name, o); is {
+	if shown, is := i.siblings.outdatedLocked(i, namespace, name, o); is {
 		return nil, fmt.Errorf("%s: %w: at resourceVersion %s, and not %s", at.key, ErrOutdated, i.mu.rv, shown)
 	}
 	return o, nil
@@ -272,11 +272,11 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 		return fmt.Errorf("%s: index %q: %w", l.Key(), name, ErrIndexExists)
 	}
 	i := l.at.informer()
-	if err := i.addIndex(name, values); err != nil {
+	if err := i.indexes().add(name, values); err != nil {
 		return err
 	}
 	if now := l.at.informer(); now != i { // handed over meanwhile
-		_ = now.addIndex(name, values) // it may have the index already
+		_ = now.indexes().add(name, values) // it may have the index already
 	}
 	return nil
 }

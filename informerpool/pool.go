@@ -37,7 +37,7 @@ type Pool struct {
 	running sync.WaitGroup // reflectors, their questions, and deliveries of subscriptions and notices
 	notices notices
 	kept    kept
-	rights  *rounds.Rounds[*informer]
+	rights  *rounds.Rounds[*right]
 	audits  audits
 
 	undefined atomic.Bool // it was logged that definitions may not be listed
@@ -80,7 +80,7 @@ func New(o Options) (*Pool, error) {
 		kept:    kept{snapshots: o.Snapshots},
 	}
 	p.notices.calls, p.notices.spawn, p.kept.calls = &p.calls, p.running.Go, &p.calls
-	p.rights = rounds.New(ctx, o.PermissionInterval, p.running.Go, (*informer).checkRight)
+	p.rights = rounds.New(ctx, o.PermissionInterval, p.running.Go, (*right).check)
 	p.audits.pool, p.audits.timer = p, time.AfterFunc(time.Hour, p.audits.next)
 	p.audits.timer.Stop() // until an audit is due
 	p.mu.informers = map[Key]*informer{}

@@ -62,7 +62,7 @@ func (k *restoration) compare(ctx context.Context, limit int64) (err error) {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errUnproven, err)
 		}
-		if r.informer.mayList(it) {
+		if r.informer.key.mayList(it) {
 			k.claim.Compare(it)
 		}
 		if k.claim.Owed() > comparison.MaxOwed {

@@ -34,8 +34,29 @@ type body struct {
 	unproven bool // arriving data is no sign of life of the informer's own stream
 }
 
-// send opens a body. Waiting for the response's header counts as a stall, too.
+// errNoBody is what a source does wrong.
+var errNoBody = errors.New("the Source returned neither a body nor an error")
+
+// send sends a request by a method of the source, which may do what it should
+// not.
 func (s *server) send(
+	ctx context.Context, by func(context.Context, Request) (io.ReadCloser, error), r Request,
+) (body io.ReadCloser, err error) {
+	caller, key := &s.informer.pool.calls, &s.informer.key
+	err = caller.Apart("Source", key, func() (err error) {
+		if body, err = by(ctx, r); body == nil && err == nil {
+			err = errNoBody
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return caller.Body(body, key), nil
+}
+
+// body opens a body. Waiting for the response's header counts as a stall, too.
+func (s *server) body(
 	ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error),
 	opts metav1.ListOptions, silence time.Duration,
 ) (*body, error) {
@@ -47,7 +68,7 @@ func (s *server) send(
 		silence: silence,
 	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
-	rc, err := s.informer.open(ctx, open, s.request(opts))
+	rc, err := s.send(ctx, open, s.request(opts))
 	if err != nil {
 		err = b.explain(err)
 		b.timer.Stop()
@@ -153,7 +174,7 @@ type stream struct {
 }
 
 func (s *server) open(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*stream, error) {
-	b, err := s.send(ctx, s.informer.pool.options.Source.Watch, opts, silence)
+	b, err := s.body(ctx, s.informer.pool.options.Source.Watch, opts, silence)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +230,7 @@ func (s *server) openPage(
 		r.MetadataOnly = metadata
 		return s.informer.pool.options.Source.List(ctx, r)
 	}
-	b, err := s.send(ctx, list, opts, silence)
+	b, err := s.body(ctx, list, opts, silence)
 	if err != nil {
 		return nil, err
 	}
