@@ -11,8 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
-	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 )
 
@@ -41,37 +39,6 @@ func (a *attempt) doubt(why error) {
 	}
 }
 
-// begin starts an attempt of the reflector. If an eviction was requested, it
-// first forgets everything.
-func (i *informer) begin(ctx context.Context) (_ context.Context, forgot bool) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-
-	if forgot = i.mu.attempt.evicted; forgot {
-		i.forgetLocked()
-	}
-	i.mu.attempt.evicted, i.mu.attempt.cancel = false, cancel
-
-	return ctx, forgot
-}
-
-// end ends the attempt. It reports whether the server accepted a stream in it
-// that proved to be none.
-func (i *informer) end() (misled bool) {
-	i.mu.Lock()
-	cancel := i.mu.attempt.cancel
-	i.mu.attempt.cancel = nil
-	misled = i.mu.endTrial()
-	i.mu.detach(i.pool.clock.At(i.signs.proof.Load()), i.pool.options.StallTimeout)
-	i.changedLocked()
-	i.mu.Unlock()
-
-	cancel(errAttemptOver)
-
-	return misled
-}
-
 // interrupt ends the reflector's attempt, or its wait for the next one, after
 // note has been called with the lock.
 func (i *informer) interrupt(why error, note func()) {
@@ -84,30 +51,6 @@ func (i *informer) interrupt(why error, note func()) {
 		cancel(why)
 	}
 	i.wake.Kick()
-}
-
-func (i *informer) forgetLocked() {
-	i.mu.seen.forget()
-	old := i.mu.store
-	i.mu.store, i.mu.staged = old.EmptyCopy(), nil
-	i.mu.refused = refusals.Set{}
-	for o := range old.All() {
-		i.emitLocked(delta.Evicted(o))
-	}
-	for _, ln := range i.mu.listeners {
-		ln.disinheritLocked()
-	}
-	i.chargeLocked()
-	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.epoch, i.mu.doubt = false, false, "", "", "", nil
-	i.mu.dubious, i.mu.unversioned = false, false
-	i.published.listed.Store(nil)
-	i.mu.attach()
-	i.mu.setState(StateStarting)
-	i.changedLocked()
-	for _, f := range i.mu.attempt.forgotten {
-		f()
-	}
-	i.mu.attempt.forgotten = nil
 }
 
 // distrust makes the reflector give up its watch and list, since an audit has
@@ -134,15 +77,6 @@ func (i *informer) leave(over era, found error) {
 // doubtful makes the reflector give up its watch and list.
 func (i *informer) doubtful(why error) {
 	i.interrupt(errAudited, func() { i.mu.attempt.doubt(why) })
-}
-
-// takeFinding returns, once, what an audit has found since the last attempt.
-func (i *informer) takeFinding() (found error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	found, i.mu.attempt.finding = i.mu.attempt.finding, nil
-	i.mu.dubious = i.mu.dubious || found != nil
-	return found
 }
 
 // right is that to the watch which an informer follows: an API server

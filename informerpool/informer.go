@@ -65,6 +65,7 @@ type informer struct {
 
 	signs     signs
 	published published
+	progress  progress
 
 	siblings *siblings         // it, and the other informers of its resource
 	lead     lead              // protected by the lock of siblings
@@ -127,7 +128,7 @@ func newInformer(p *Pool, key Key) *informer {
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store, i.mu.seen.informer = store.New(), i
-	i.right.informer, i.right.round.Value = i, &i.right
+	i.right.informer, i.right.round.Value, i.progress.informer = i, &i.right, i
 
 	return i
 }

@@ -94,7 +94,7 @@ func (r *reflector) run(ctx context.Context) {
 // attemptOnce makes one attempt: it waits for the cluster, lists or resumes,
 // and follows the changes until the stream ends.
 func (r *reflector) attemptOnce(ctx context.Context) {
-	ctx, forgot := r.informer.begin(ctx)
+	ctx, forgot := r.informer.progress.begin(ctx)
 	if forgot {
 		r.unrefused()
 		*r = newReflector(r.informer, r.backoff)
@@ -102,7 +102,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 		r.informer.published.definition.Store(nil)
 	}
 	r.session.relisted, r.session.listens, r.server.answers = false, false, false
-	r.heedAudit(r.informer.takeFinding())
+	r.heedAudit(r.informer.progress.takeFinding())
 	began := time.Now()
 	err := errUnreturned
 	defer func() { r.backoff.Wait = r.conclude(ctx, began, err) }()
@@ -130,13 +130,13 @@ func (r *reflector) heedAudit(found error) {
 	case is:
 		r.at.replaces(elsewhere.over)
 		r.backoff.Reset()
-		r.informer.fail(found)
+		r.informer.progress.fail(found)
 	case errors.Is(found, ErrHistory):
 		_ = r.checkHistory(found)
-		r.informer.fail(found)
+		r.informer.progress.fail(found)
 	case found != nil:
 		r.at.distrust = found
-		r.informer.note(found)
+		r.informer.progress.note(found)
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	cause := context.Cause(ctx)
 	quieted := r.session.quieted
 	r.session.quieted, r.session.proven = false, false
-	misled := r.informer.end()
+	misled := r.informer.progress.end()
 	r.session.behind = r.at.end(r.informer.mu.store.Count)
 	if time.Since(began) >= settling {
 		r.followed()
@@ -259,7 +259,7 @@ func (r *reflector) permitted() {
 // changes from now on.
 func (r *reflector) polled() {
 	r.permitted()
-	r.informer.polled()
+	r.informer.progress.polled()
 	r.backoff.Reset()
 }
 
@@ -280,7 +280,7 @@ func (r *reflector) followed() {
 // failed records a failed attempt, and reports it to the log and to
 // Options.OnFailed.
 func (r *reflector) failed(err error) {
-	if r.informer.fail(err) {
+	if r.informer.progress.fail(err) {
 		r.log.add(err)
 	}
 	r.informer.pool.forsake(r.informer, err, r.server.answers)

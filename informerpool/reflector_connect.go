@@ -114,7 +114,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	}
 	s.calm(!r.server.bookmarks)
 	since := r.informer.relation().detached
-	r.informer.accepted(r.at.resume)
+	r.informer.progress.accepted(r.at.resume)
 	if r.failures.away {
 		r.failures.away = false
 		r.informer.pool.audits.resumed(r.informer, since)

@@ -158,7 +158,7 @@ func (r *reflector) reached(rv string, on bool) {
 	if further {
 		r.followed()
 	}
-	r.informer.advance(r.at.resume, further)
+	r.informer.progress.advance(r.at.resume, further)
 }
 
 // wentBack is the error of a stream that went back to a version.

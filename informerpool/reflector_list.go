@@ -45,7 +45,7 @@ func (r *reflector) relist(ctx context.Context) (s *stream, err error) {
 			return s, r.asListError(ctx, err)
 		}
 		noStream = err
-		r.informer.note(err) // while the paged list runs, this is all that is known
+		r.informer.progress.note(err) // while the paged list runs, this is all that is known
 	}
 
 	if err := r.listPaged(ctx); err != nil {

@@ -111,6 +111,19 @@ func (t *trust) attach() {
 	t.detached, t.verdict, t.lastErr = time.Time{}, verdict{}, nil
 }
 
+// newTrial returns the trial of a stream that was accepted. If the stream is
+// not trusted meanwhile, settled is called once it has lasted.
+func (t *trust) newTrial(settled func(*trial)) *trial {
+	of := &trial{before: t.standing, accepted: time.Now()}
+	switch {
+	case t.misled:
+		of.settle = time.AfterFunc(settling, func() { settled(of) })
+	case t.verdict.stands() != nil:
+		of.settle = time.AfterFunc(granting, func() { settled(of) })
+	}
+	return of
+}
+
 // suspect records what a failed attempt reveals about the store.
 func (t *trust) suspect(err error) {
 	t.lastErr = err
