@@ -143,7 +143,7 @@ func (i *informer) run(r *reflector) {
 		}
 	}()
 	r.run(i.ctx)
-	r.unrefused()
+	r.refusal.End()
 	ended = true
 	i.ended()
 }

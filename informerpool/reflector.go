@@ -57,6 +57,7 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 		informer: i,
 		options:  &i.pool.options,
 		backoff:  b,
+		refusal:  backoff.Refusal{Refused: &i.cluster.refused},
 		server:   server{informer: i},
 		kind:     kindCheck{informer: i},
 		log:      interruptions{informer: i},
@@ -96,7 +97,7 @@ func (r *reflector) run(ctx context.Context) {
 func (r *reflector) attemptOnce(ctx context.Context) {
 	ctx, forgot := r.informer.progress.begin(ctx)
 	if forgot {
-		r.unrefused()
+		r.refusal.End()
 		*r = newReflector(r.informer, r.backoff)
 		r.restores = maxRestores
 		r.informer.published.definition.Store(nil)
@@ -211,7 +212,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	}
 	wait := max(r.backoff.After(time.Since(began), err), r.relapsed(err))
 	if apierrors.IsForbidden(err) {
-		return r.forbidden()
+		return r.refusal.After(r.options.MaxBackoff)
 	}
 	if soon, pending := r.absent.due(); pending && apierrors.IsNotFound(err) {
 		wait = min(wait, soon) // deletes wait for it
@@ -232,16 +233,6 @@ func (r *reflector) relapsed(err error) (wait time.Duration) {
 	return wait
 }
 
-// forbidden records that an attempt was forbidden, and returns the wait before
-// the next one.
-func (r *reflector) forbidden() time.Duration {
-	cluster := r.informer.cluster
-	if r.refusal.Begin() {
-		cluster.refused.Add(1)
-	}
-	return r.refusal.After(int(cluster.refused.Load()), r.options.MaxBackoff)
-}
-
 // permitted records that the server has accepted a watch, or a poll. If it had
 // refused the informer, the other informers of the cluster that are refused try
 // at once: rights to several kinds are often granted together.
@@ -251,7 +242,7 @@ func (r *reflector) permitted() {
 	}
 	r.server.learnDefinition()
 	if r.session.relisted {
-		r.unrefused() // a stream that was merely accepted may report a refusal
+		r.refusal.End() // a stream that was merely accepted may report a refusal
 	}
 }
 
@@ -263,18 +254,11 @@ func (r *reflector) polled() {
 	r.backoff.Reset()
 }
 
-// unrefused records that the informer is not refused.
-func (r *reflector) unrefused() {
-	if r.refusal.End() {
-		r.informer.cluster.refused.Add(-1)
-	}
-}
-
 // followed records that a stream was followed.
 func (r *reflector) followed() {
 	r.failures.followed()
 	r.log.last = ""
-	r.unrefused()
+	r.refusal.End()
 }
 
 // failed records a failed attempt, and reports it to the log and to
