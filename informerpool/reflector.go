@@ -171,7 +171,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return 0
 	}
 	err = r.checkHistory(err)
-	if r.recounts() && (err != nil || time.Since(began) < r.session.lasts) {
+	if r.server.recounts() && (err != nil || time.Since(began) < r.session.lasts) {
 		r.at.relist()
 	}
 	if misled && !r.session.relisted && r.failures.refused.lists() {

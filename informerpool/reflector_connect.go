@@ -47,15 +47,6 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 	return r.relist(ctx)
 }
 
-// recounts reports whether the resource's versions went back although the
-// cluster's did not, as those that a server counts in its memory do whenever it
-// starts. They may be any after an interruption, even those of the cache, for
-// objects that have changed. Where lists have no version, each costs a second
-// one, and a resume rests on the versions of objects.
-func (r *reflector) recounts() bool {
-	return !r.server.undated && r.informer.siblings.wentBack(r.server.epoch)
-}
-
 // resume returns the stream that continues the last one, if the history
 // question is answered. list reports that a list is due instead.
 func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error) {

@@ -98,6 +98,15 @@ func (s *server) pages() { s.informer.cluster.paged.Add(s.informer.key.Resource.
 // watchable reports whether watches of the resource are requested.
 func (a *abilities) watchable() bool { return time.Now().After(a.unwatchable) }
 
+// recounts reports whether the resource's versions went back although the
+// cluster's did not, as those that a server counts in its memory do whenever it
+// starts. They may be any after an interruption, even those of the cache, for
+// objects that have changed. Where lists have no version, each costs a second
+// one, and a resume rests on the versions of objects.
+func (s *server) recounts() bool {
+	return !s.undated && s.informer.siblings.wentBack(s.epoch)
+}
+
 // pageSize returns how many objects a page is requested with.
 func (a *abilities) pageSize(o *Options) int64 { return max(o.PageSize>>a.smaller, 1) }
 
