@@ -159,6 +159,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	quieted := r.session.quieted
 	r.session.quieted, r.session.proven = false, false
 	misled := r.informer.progress.end()
+	r.server.repeats = r.server.repeats || r.at.opening.repeated
 	r.session.behind = r.at.end(r.informer.mu.store.Count)
 	if time.Since(began) >= settling {
 		r.followed()

@@ -28,8 +28,12 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 	}
 	bare := frame != wire.Deleted && r.suspectsBare(id, err)
 	if isRefusal(err) || errors.Is(err, ErrKind) && r.listing == nil {
-		if frame != wire.Deleted && r.refusesEarlier(id) {
-			return nil, r.wentBack(id.ResourceVersion)
+		if frame != wire.Deleted && r.listing == nil {
+			name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
+			again := r.informer.mu.refused.At(name, id.ResourceVersion)
+			if err := r.at.placeRefused(id.ResourceVersion, again); err != nil {
+				return nil, r.asWatchError(err)
+			}
 		}
 		r.refuse(frame, id, err)
 		if r.listing == nil && r.informer.mu.store.Get(id.Namespace, id.Name) == nil {
@@ -44,23 +48,6 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 		return nil, fmt.Errorf("%s: %w", r.informer.key, err)
 	}
 	return o, nil
-}
-
-// refusesEarlier reports whether a stream shows a state from before the position
-// that it has reached, which is refused: it says nothing of the object now,
-// unless it repeats the state that was refused. At the beginning of a stream it
-// may be of an object that exists, and a list decides.
-func (r *reflector) refusesEarlier(id wire.Identity) bool {
-	at := &r.at.opening
-	if r.listing != nil || at.unordered() || !r.at.behind(id.ResourceVersion) {
-		return false
-	}
-	again := r.informer.mu.refused.At(types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, id.ResourceVersion)
-	if !at.over {
-		at.repeated, at.existing, r.server.repeats = true, true, true
-		at.odd = at.odd || !again
-	}
-	return at.over && !again
 }
 
 // unversionedAt reports whether an object without a version may be read now: in
