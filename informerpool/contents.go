@@ -4,6 +4,7 @@
 package informerpool
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -178,23 +179,27 @@ func (i *informer) chargeLocked() {
 	i.mu.charged = bytes
 }
 
-// reserve charges the cluster's budget for an object that is about to be
-// stored. It reports false if that exceeds the limit. The informers of a
-// cluster fill one budget concurrently: without the reservation each would find
-// room that does not suffice for all of them.
-func (i *informer) reserve(growth, limit int64) bool {
+// reserve charges the cluster's budget for an object that is about to be stored
+// in place of old. It fails if that exceeds the limit, before the object is
+// stored: a server that is retried repeatedly must not get one more object in
+// with each try. The informers of a cluster fill one budget concurrently:
+// without the reservation each would find room that does not suffice for all of
+// them.
+func (i *informer) reserve(old, o *Object, limit int64) error {
+	growth := int64(o.Size()) + store.EntryBytes
+	if old != nil {
+		growth -= int64(old.Size())
+	}
+	if limit <= 0 || growth <= 0 {
+		return nil
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for {
-		taken := i.cluster.bytes.Load()
-		if taken+growth > limit {
-			return false
-		}
-		if i.cluster.bytes.CompareAndSwap(taken, taken+growth) {
-			i.mu.charged += growth // until the exact size is known
-			return true
-		}
+	if !i.cluster.reserve(growth, limit) {
+		return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", i.key, limit, ErrBudget)
 	}
+	i.mu.charged += growth // until the exact size is known
+	return nil
 }
 
 func (i *informer) syncedLocked(rv string) {

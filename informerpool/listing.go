@@ -161,7 +161,7 @@ func (l *listing) take(o *Object) error {
 
 // keep stages an object, unless it exceeds the budget.
 func (l *listing) keep(earlier, o *Object) error {
-	if err := l.reflector.checkBytes(earlier, o); err != nil {
+	if err := l.informer.reserve(earlier, o, l.reflector.options.MaxClusterBytes); err != nil {
 		return l.pass(o, err)
 	}
 	l.change(func(staged *store.Store) { staged.Put(earlier, o, nil) })

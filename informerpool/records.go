@@ -72,6 +72,20 @@ type clusterStats struct {
 	siblings map[schema.GroupResource]*siblings // its informers by resource; protected by the pool's lock
 }
 
+// reserve adds to the memory that the informers hold, unless it would exceed
+// the limit then.
+func (c *clusterStats) reserve(growth, limit int64) bool {
+	for {
+		taken := c.bytes.Load()
+		if taken+growth > limit {
+			return false
+		}
+		if c.bytes.CompareAndSwap(taken, taken+growth) {
+			return true
+		}
+	}
+}
+
 // siblingsLocked returns the informers of a resource. The pool's lock is held.
 func (c *clusterStats) siblingsLocked(resource schema.GroupResource) *siblings {
 	if c.siblings[resource] == nil {

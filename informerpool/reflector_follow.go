@@ -146,27 +146,12 @@ func (r *reflector) reached(rv string, on bool) {
 	r.informer.progress.advance(r.at.resume, further)
 }
 
-// checkBytes fails if storing an object in place of old would exceed the
-// cluster's memory budget. It is checked before storing: a server that is
-// retried repeatedly must not get one more object in with each try.
-func (r *reflector) checkBytes(old, o *Object) error {
-	growth := int64(o.Size()) + store.EntryBytes
-	if old != nil {
-		growth -= int64(old.Size())
-	}
-	limit := r.options.MaxClusterBytes
-	if limit <= 0 || growth <= 0 || r.informer.reserve(growth, limit) {
-		return nil
-	}
-	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.informer.key, limit, ErrBudget)
-}
-
-// checkRoom is checkBytes for an object of a stream, and also checks the number
+// checkRoom reserves room for an object of a stream, and also checks the number
 // of objects.
 func (r *reflector) checkRoom(o *Object) error {
 	old := r.informer.mu.store.Of(o)
 	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.Count >= limit {
 		return fmt.Errorf("%s: more than %d objects: %w", r.informer.key, limit, ErrBudget)
 	}
-	return r.checkBytes(old, o)
+	return r.informer.reserve(old, o, r.options.MaxClusterBytes)
 }
