@@ -26,8 +26,8 @@ type floor struct {
 
 // shown returns the floor of a list that is about to begin. Which informers
 // follow their server matters only once lists lag.
-func (r *reflector) shown() (f floor) {
-	i := r.informer
+func (l *listing) shown() (f floor) {
+	r, i := l.reflector, l.informer
 	f.shown = i.siblings.beginList(i, r.server.epoch)
 	if r.failures.lagging.IsZero() {
 		return f

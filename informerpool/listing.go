@@ -4,9 +4,13 @@
 package informerpool
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -50,6 +54,7 @@ type listing struct {
 // beginList begins a list, which becomes that of the reflector.
 func beginList(r *reflector) *listing {
 	r.listing = &listing{draft: beginDraft(r.informer), reflector: r}
+	r.listing.floor = r.listing.shown()
 	return r.listing
 }
 
@@ -57,6 +62,112 @@ func beginList(r *reflector) *listing {
 func (l *listing) restart() {
 	l.draft.restart()
 	*l = listing{draft: l.draft, reflector: l.reflector, floor: l.floor}
+}
+
+// paged lists page by page.
+func (l *listing) paged(ctx context.Context) (err error) {
+	r := l.reflector
+	defer func() { l.abort(err) }()
+	opts := r.server.listOptions()
+	opts.Limit = r.server.pageSize(r.options)
+	r.informer.count(countLists)
+
+	rv, err := r.server.pageByPage(&opts, func() (wire.ListHeader, error) {
+		header, err := l.page(ctx, opts)
+		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
+			// The server forgets the version of the list faster than the pages
+			// are read. A list in a single response has a single version: start
+			// over with that.
+			l.restart()
+			opts.Limit, opts.Continue = 0, ""
+			r.informer.count(countLists)
+			header, err = l.page(ctx, opts)
+		}
+		if err == nil && header.Continue != "" {
+			err = l.lags(header.ResourceVersion)
+		}
+		return header, err
+	})
+	if err != nil {
+		r.server.shrink(opts.Limit, err)
+		return err
+	}
+	return l.finish(rv)
+}
+
+func (l *listing) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
+	r := l.reflector
+	p, err := r.server.openPage(ctx, opts, r.options.StallTimeout, false)
+	if err != nil {
+		return wire.ListHeader{}, err
+	}
+	defer p.close()
+	r.kind.unnamed, r.kind.inPage = 0, true
+	header, err := p.read(func(at scanner) error { return l.apply(wire.Added, at, p.header()) })
+	if err != nil {
+		return header, err
+	}
+	if err := r.kind.list(header, p.count, r.kind.unnamed); err != nil {
+		return header, fmt.Errorf("%s: %w", r.informer.key, err)
+	}
+	r.kind.inPage = false
+
+	return header, nil
+}
+
+// streamed applies the objects that a stream begins with.
+func (l *listing) streamed(s *stream) (err error) {
+	r := l.reflector
+	defer func() { l.abort(err) }()
+	var bound endless
+	for {
+		frame, err := s.next()
+		if errors.Is(err, ErrStalled) || bound.passed(frame.Type, l.repeats) {
+			return fmt.Errorf("%s: %w", r.informer.key, errEndless)
+		}
+		if err != nil {
+			return eofIsUnexpected(err)
+		}
+
+		if frame.Type == wire.Bookmark {
+			end, it, err := initialEventsEnd(frame)
+			if err == nil {
+				err = r.kind.bookmark(&it)
+			}
+			if err != nil {
+				return err
+			}
+			if !end {
+				return errNoStream
+			}
+			r.server.ends = true
+			return l.finish(it.ResourceVersion)
+		}
+
+		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
+			return err
+		}
+	}
+}
+
+// endless bounds the initial objects of a stream. A server that treats the
+// request as one for a plain watch keeps sending changes for ever, and the list
+// would never be complete.
+type endless struct {
+	began, changing time.Time
+}
+
+// passed reports whether a frame comes too late to be part of a list.
+func (b *endless) passed(frame string, repeats int) bool {
+	now := time.Now()
+	if b.began.IsZero() {
+		b.began = now
+	}
+	if b.changing.IsZero() && (frame == wire.Modified || frame == wire.Deleted) {
+		b.changing = now
+	}
+	return repeats > maxRepeats || now.Sub(b.began) > maxInitial ||
+		!b.changing.IsZero() && now.Sub(b.changing) > maxChanges
 }
 
 // apply applies one object of the list, or one change that arrived while it was

@@ -28,7 +28,7 @@ func (l *listing) finish(rv string) error {
 	if err := l.lags(rv); err != nil {
 		return err
 	}
-	r.setUnversioned(l, rv)
+	l.setUnversioned(rv)
 	if !r.at.replace && ordering.Behind(rv, r.at.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
 	}
@@ -108,6 +108,34 @@ func (l *listing) verdict() error {
 		return l.refusal()
 	}
 	return nil
+}
+
+// setUnversioned records whether the resource has versions, as a complete list
+// at a version shows. A list without objects and version does not show it.
+func (l *listing) setUnversioned(rv string) {
+	r := l.reflector
+	none := ordering.Versionless(rv)
+	if none && l.accepted == 0 {
+		return
+	}
+	is := none && l.unversioned > 0
+	r.server.bare = is
+	if is == r.informer.mu.unversioned { // only the reflector writes it, and reads it without a lock
+		return
+	}
+	r.informer.mu.Lock()
+	r.informer.mu.unversioned = is
+	r.informer.mu.Unlock()
+
+	log := r.options.Logger.WithValues("informer", r.informer.key.String())
+	switch {
+	case !r.log.lines.Allow("versions", time.Now()):
+	case is:
+		log.Info("Objects have no resourceVersion: changes are found by lists",
+			"interval", r.options.PollInterval.String())
+	default:
+		log.Info("Objects have resourceVersions")
+	}
 }
 
 // trim ends a complete list that skipped objects. It removes the objects that

@@ -11,10 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
-	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // errBegunBefore indicates that a stream began before a list that showed another
@@ -48,7 +46,7 @@ func (r *reflector) relist(ctx context.Context) (s *stream, err error) {
 		r.informer.progress.note(err) // while the paged list runs, this is all that is known
 	}
 
-	if err := r.listPaged(ctx); err != nil {
+	if err := beginList(r).paged(ctx); err != nil {
 		return nil, r.asListError(ctx, err)
 	}
 	if noStream != nil && !errors.Is(noStream, errUnversioned) {
@@ -108,7 +106,7 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 	defer release()
 	from, cached := r.at.resume, slices.Collect(r.informer.mu.store.All())
 	s.timer.Stop() // nothing reads what arrives meanwhile
-	if err := r.listPaged(ctx); err != nil {
+	if err := beginList(r).paged(ctx); err != nil {
 		return err
 	}
 	if ordering.Behind(r.at.resume, from) { // a new history, in which the stream began at an unknown version
@@ -183,118 +181,11 @@ func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 		}
 	}()
 	s.limit(initialSilence)
-	if err := r.readInitial(s); err != nil {
+	if err := beginList(r).streamed(s); err != nil {
 		return nil, err
 	}
 	s.calm(!r.server.bookmarks)
 	kept = true
 
 	return s, nil
-}
-
-// readInitial applies the objects a stream begins with.
-func (r *reflector) readInitial(s *stream) (err error) {
-	l := beginList(r)
-	defer func() { l.abort(err) }()
-	l.floor = r.shown()
-	var bound endless
-	for {
-		frame, err := s.next()
-		if errors.Is(err, ErrStalled) || bound.passed(frame.Type, l.repeats) {
-			return fmt.Errorf("%s: %w", r.informer.key, errEndless)
-		}
-		if err != nil {
-			return eofIsUnexpected(err)
-		}
-
-		if frame.Type == wire.Bookmark {
-			end, it, err := initialEventsEnd(frame)
-			if err == nil {
-				err = r.kind.bookmark(&it)
-			}
-			if err != nil {
-				return err
-			}
-			if !end {
-				return errNoStream
-			}
-			r.server.ends = true
-			return l.finish(it.ResourceVersion)
-		}
-
-		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
-			return err
-		}
-	}
-}
-
-// endless bounds the initial objects of a stream. A server that treats the
-// request as one for a plain watch keeps sending changes for ever, and the list
-// would never be complete.
-type endless struct {
-	began, changing time.Time
-}
-
-// passed reports whether a frame comes too late to be part of a list.
-func (b *endless) passed(frame string, repeats int) bool {
-	now := time.Now()
-	if b.began.IsZero() {
-		b.began = now
-	}
-	if b.changing.IsZero() && (frame == wire.Modified || frame == wire.Deleted) {
-		b.changing = now
-	}
-	return repeats > maxRepeats || now.Sub(b.began) > maxInitial ||
-		!b.changing.IsZero() && now.Sub(b.changing) > maxChanges
-}
-
-// listPaged lists page by page.
-func (r *reflector) listPaged(ctx context.Context) (err error) {
-	l := beginList(r)
-	defer func() { l.abort(err) }()
-	l.floor = r.shown()
-	opts := r.server.listOptions()
-	opts.Limit = r.server.pageSize(r.options)
-	r.informer.count(countLists)
-
-	rv, err := r.server.pageByPage(&opts, func() (wire.ListHeader, error) {
-		header, err := r.listPage(ctx, opts, l)
-		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
-			// The server forgets the version of the list faster than the pages
-			// are read. A list in a single response has a single version: start
-			// over with that.
-			l.restart()
-			opts.Limit, opts.Continue = 0, ""
-			r.informer.count(countLists)
-			header, err = r.listPage(ctx, opts, l)
-		}
-		if err == nil && header.Continue != "" {
-			err = l.lags(header.ResourceVersion)
-		}
-		return header, err
-	})
-	if err != nil {
-		r.server.shrink(opts.Limit, err)
-		return err
-	}
-	return l.finish(rv)
-}
-
-func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {
-	p, err := r.server.openPage(ctx, opts, r.options.StallTimeout, false)
-	if err != nil {
-		return wire.ListHeader{}, err
-	}
-	defer p.close()
-	r.kind.unnamed, r.kind.inPage = 0, true
-	header, err := p.read(func(at scanner) error { return l.apply(wire.Added, at, p.header()) })
-	if err != nil {
-		return header, err
-	}
-	if err := r.kind.list(header, p.count, r.kind.unnamed); err != nil {
-		return header, fmt.Errorf("%s: %w", r.informer.key, err)
-	}
-	r.kind.inPage = false
-
-	return header, nil
 }

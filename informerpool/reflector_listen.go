@@ -29,33 +29,6 @@ import (
 // stream whose list has a version.
 const bareAgain = 10 * time.Minute
 
-// setUnversioned records whether the resource has versions, as a complete list
-// at a version shows. A list without objects and version does not show it.
-func (r *reflector) setUnversioned(l *listing, rv string) {
-	none := ordering.Versionless(rv)
-	if none && l.accepted == 0 {
-		return
-	}
-	is := none && l.unversioned > 0
-	r.server.bare = is
-	if is == r.informer.mu.unversioned { // only the reflector writes it, and reads it without a lock
-		return
-	}
-	r.informer.mu.Lock()
-	r.informer.mu.unversioned = is
-	r.informer.mu.Unlock()
-
-	log := r.options.Logger.WithValues("informer", r.informer.key.String())
-	switch {
-	case !r.log.lines.Allow("versions", time.Now()):
-	case is:
-		log.Info("Objects have no resourceVersion: changes are found by lists",
-			"interval", r.options.PollInterval.String())
-	default:
-		log.Info("Objects have resourceVersions")
-	}
-}
-
 // listen waits for the time to list a resource without versions again.
 func (r *reflector) listen(ctx context.Context) error {
 	r.polled()

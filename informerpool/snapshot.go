@@ -293,7 +293,6 @@ func (k *restoration) run(ctx context.Context) (err error) {
 	k.list = beginList(r)
 	k.list.defined = defined
 	k.list.listed, k.list.asOf = saved.Listed, r.informer.pool.clock.Now()
-	k.list.floor = r.shown()
 	defer func() { k.list.abort(err) }()
 	current, err := r.server.currentVersion(ctx, false)
 	if err == nil {
