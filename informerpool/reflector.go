@@ -44,9 +44,8 @@ type reflector struct {
 	log        interruptions
 	rollback   backoff.Relapse // the history went back
 	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
-	rings      backoff.Relapse // a watch without versions has shown something else than the cache
-	unheard    uint64          // the number of changes of the cache when that happened last
-	suspected  time.Time       // when a stream made a list due by an object without a version
+	bell       bell
+	suspected  time.Time // when a stream made a list due by an object without a version
 	server     server
 	session    session
 	restores   int // attempts to continue a kept state
@@ -61,6 +60,7 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 		server:   server{informer: i},
 		kind:     kindCheck{informer: i},
 		log:      interruptions{informer: i},
+		bell:     bell{informer: i},
 	}
 }
 
@@ -195,7 +195,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return jitter(r.options.PollInterval)
 	case errors.Is(err, errUnversioned):
 		r.at.relist()
-		return r.rung()
+		return r.bell.rung()
 	case errors.Is(err, errQuiet):
 		r.session.quieted = true
 		return 0 // a new watch gives the proof that the silent one did not

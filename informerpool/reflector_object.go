@@ -64,6 +64,10 @@ func (r *reflector) unversionedAt(header wire.ListHeader) bool {
 	}
 }
 
+// bareAgain is how often an object without a version may cause a list, in a
+// stream whose list has a version.
+const bareAgain = 10 * time.Minute
+
 // suspectsBare reports whether a list has to follow since a stream that has
 // versions has shown an object without one, which is refused: the resource may
 // have none any more.
