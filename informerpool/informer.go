@@ -188,13 +188,6 @@ func (i *informer) stop(cause error) {
 	i.cancel(cause)
 }
 
-// hasSynced reports whether reads are served.
-func (i *informer) hasSynced() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.synced
-}
-
 // count adds one to the counts of the informer and of its cluster.
 func (i *informer) count(what counted) {
 	i.counts[what].Add(1)

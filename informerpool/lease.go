@@ -107,18 +107,21 @@ func (l *Lease) Retry() { l.at.informer().wake.Kick() }
 // Release gives up the lease. It is idempotent and does not wait: a running
 // call of a handler continues. Afterwards reads through the lease fail with
 // [ErrReleased]. After the last release the informer lingers.
-func (l *Lease) Release() { l.release(l.pool.options.Linger) }
+func (l *Lease) Release() { l.release(l.pool.options.Linger, (*listener).remove) }
 
 // ReleaseNow is Release without the linger: if no other lease is held, the
 // informer stops at once. Use it where the caller has kept the informer long
 // enough itself.
-func (l *Lease) ReleaseNow() { l.release(0) }
+func (l *Lease) ReleaseNow() { l.release(0, (*listener).remove) }
 
-func (l *Lease) release(linger time.Duration) {
+// release gives up the lease, once. leave ends the delivery to a listener.
+func (l *Lease) release(linger time.Duration, leave func(*listener)) {
 	l.once.Do(func() {
+		// Close it before looking at the listeners: a listener that is attached
+		// later sees it.
 		close(l.released)
 		for _, ln := range l.attached.all() {
-			ln.sub.Remove(l)
+			leave(ln)
 		}
 		l.pool.release(l, linger)
 	})
@@ -143,17 +146,7 @@ func (l *Lease) Close(ctx context.Context) error {
 // The informer stops at once, without lingering, unless another lease is held;
 // only the objects of those deletes stay in memory. Like [Lease.Release],
 // Retire is idempotent and does not wait.
-func (l *Lease) Retire() {
-	l.once.Do(func() {
-		// Close it before looking at the listeners: a listener that is attached
-		// later sees it.
-		close(l.released)
-		for _, ln := range l.attached.all() {
-			ln.part()
-		}
-		l.pool.release(l, 0)
-	})
-}
+func (l *Lease) Retire() { l.release(0, (*listener).part) }
 
 // gone returns ErrReleased after the release, ErrClosed after the pool was
 // closed, and nil before.

@@ -97,6 +97,9 @@ func (ln *listener) detach(last func(*informer)) {
 	ln.lease.attached.remove(ln)
 }
 
+// remove ends the delivery at once.
+func (ln *listener) remove() { ln.sub.Remove(ln.lease) }
+
 // part separates the listener from its lease. It offers the deletes of the
 // objects that it has delivered, whether or not the informer has already
 // forgotten them.

@@ -285,7 +285,7 @@ func (l *listing) keep(earlier, o *Object) error {
 // own history is over. No more is skipped than may be cached.
 func (l *listing) pass(o *Object, err error) error {
 	r := l.reflector
-	if l.weight += int64(o.Size()); !r.informer.hasSynced() || l.weight > r.options.MaxClusterBytes {
+	if l.weight += int64(o.Size()); !r.informer.relation().synced || l.weight > r.options.MaxClusterBytes {
 		return err
 	}
 	l.cramped = err

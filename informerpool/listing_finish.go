@@ -44,7 +44,7 @@ func (l *listing) finish(rv string) error {
 	l.over = true
 	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
 	r.listing, r.at.distrust = nil, nil
-	before, entered := r.informer.shows(), false
+	before, entered := r.informer.relation().era(), false
 	l.history, entered = l.number(before)
 	if l.another = l.apart(); l.another {
 		r.at.reach = ""
@@ -144,7 +144,7 @@ func (l *listing) setUnversioned(rv string) {
 // read shows objects of both.
 func (l *listing) trim(rv string) error {
 	r := l.reflector
-	another := l.apart() || !r.informer.certain()
+	another := l.apart() || !r.informer.relation().certain()
 	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
 		l.commitTrimmed(rv, l.cramped)
@@ -152,10 +152,10 @@ func (l *listing) trim(rv string) error {
 	}
 	l.giveUp(l.cramped)
 	if !r.at.replace {
-		r.at.replaces(r.informer.shows()) // the next list may not contradict the remaining objects
+		r.at.replaces(r.informer.relation().era()) // the next list may not contradict the remaining objects
 	}
 	if l.broken != nil {
-		r.rolledBack(l.broken, r.informer.shows())
+		r.rolledBack(l.broken, r.informer.relation().era())
 	}
 
 	return l.cramped
@@ -175,7 +175,7 @@ func (l *listing) abort(err error) {
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
 	own := confirmed && !l.apart() && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach) &&
-		r.informer.certain() && l.disproved(l.version) == nil
+		r.informer.relation().certain() && l.disproved(l.version) == nil
 	if own && !errors.Is(err, ErrBudget) {
 		l.commitPart()
 		return

@@ -230,10 +230,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	for _, c := range p.mu.records.of {
 		clear(c.informers)
 	}
-	subs := make([]*Subscription, 0, len(p.mu.subscriptions))
-	for s := range p.mu.subscriptions {
-		subs = append(subs, s)
-	}
+	subs := slices.Collect(maps.Keys(p.mu.subscriptions))
 	for _, i := range informers {
 		i.holders.stay()
 	}

@@ -281,7 +281,7 @@ func (r *reflector) checkHistory(err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrHistory):
-		over := r.informer.shows()
+		over := r.informer.relation().era()
 		r.at.replaces(over)
 		r.backoff.Reset()
 		r.informer.doubtState() // before what is kept of it is dropped

@@ -23,8 +23,8 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		return nil, err
 	}
 	if epoch != r.server.epoch {
-		if !r.at.replace && r.informer.hasSynced() {
-			r.at.replaces(r.informer.shows())
+		if !r.at.replace && r.informer.relation().synced {
+			r.at.replaces(r.informer.relation().era())
 		}
 		r.server.epoch, r.at.resume, r.at.reach = epoch, "", ""
 		r.informer.published.definition.Store(nil)

@@ -214,7 +214,7 @@ func (i *informer) doubtState() {
 // Time proves nothing: a stream without changes may be late. The state counts as
 // one that the server had when it was asked.
 func (r *reflector) restore(ctx context.Context) (*stream, error) {
-	if r.restores >= maxRestores || r.informer.hasSynced() || !r.server.watchable() {
+	if r.restores >= maxRestores || r.informer.relation().synced || !r.server.watchable() {
 		return nil, nil
 	}
 	r.restores++

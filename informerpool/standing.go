@@ -178,7 +178,7 @@ type position struct {
 }
 
 // era returns the history that the store shows.
-func (p *position) era() era { return era{p.epoch, p.history} }
+func (p position) era() era { return era{p.epoch, p.history} }
 
 // shownAt returns the highest version that reads may return.
 func (p *position) shownAt() string {

@@ -308,29 +308,21 @@ func pageBytes(limit int64) int64 {
 	return 0
 }
 
-// next advances to the next item.
-func (p *page) next() error {
-	if _, err := p.items.Next(); err != nil {
-		return p.server.asBudget(p.explain(err))
-	}
-	p.count++
-	p.alive()
-	return nil
-}
-
 func (p *page) header() wire.ListHeader { return p.items.Header() }
 
 // read calls each at each item up to the end of the page.
 func (p *page) read(each func(at scanner) error) (wire.ListHeader, error) {
 	for {
-		err := p.next()
+		_, err := p.items.Next()
 		if errors.Is(err, io.EOF) {
 			return p.header(), nil
 		}
-		if err == nil {
-			err = each(p.items)
-		}
 		if err != nil {
+			return wire.ListHeader{}, p.server.asBudget(p.explain(err))
+		}
+		p.count++
+		p.alive()
+		if err := each(p.items); err != nil {
 			return wire.ListHeader{}, err
 		}
 	}

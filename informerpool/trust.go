@@ -138,11 +138,23 @@ func (i *informer) endsLocked(grace time.Duration) time.Time {
 	return i.provenLocked().Add(max(grace, i.pool.options.StallTimeout))
 }
 
+// relation is what an informer shows, and how that relates to its server.
+type relation struct {
+	trust
+	position
+
+	synced bool
+}
+
+// certain reports whether reads are served, and nothing has been found that
+// contradicts the history that they show.
+func (r relation) certain() bool { return r.synced && r.doubt == nil }
+
 // relation returns the informer's relation to its server.
-func (i *informer) relation() trust {
+func (i *informer) relation() relation {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.mu.trust
+	return relation{i.mu.trust, i.mu.position, i.mu.synced}
 }
 
 // provenLocked returns when the informer last had a sign of life of the stream
@@ -154,19 +166,4 @@ func (i *informer) provenLocked() time.Time {
 		return i.mu.lastSign
 	}
 	return i.pool.clock.At(i.signs.proof.Load())
-}
-
-// shows returns the history of the store.
-func (i *informer) shows() era {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.era()
-}
-
-// certain reports whether the store shows a history, and nothing has been found
-// that contradicts it.
-func (i *informer) certain() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.synced && i.mu.doubt == nil
 }
