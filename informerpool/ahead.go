@@ -5,7 +5,6 @@ package informerpool
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"strconv"
 
@@ -28,27 +27,6 @@ import (
 //	read of another one ◄───┘ Find, ListOutdated
 //
 // Where nothing is recorded, or an informer has come as far, it answers alone.
-
-// lead is how far an informer has come. siblings.mu protects it.
-type lead struct {
-	shows   era    // the history of its objects; zero if it shows none
-	ordered bool   // its versions are numbers
-	reached uint64 // it has all changes up to this version
-	most    uint64 // the latest version that it has shown; zero if that is in doubt
-	synced  bool   // it answers reads
-	listing bool   // a list is under way
-	coming  uint64 // the version of the list that it is about to show
-	debts   ahead.Debts[Key]
-	left    uint64 // the latest version that any had shown of its history when another epoch was entered
-}
-
-// showing is whether an informer answers reads, and of which epoch.
-type showing struct {
-	synced bool
-	epoch  Epoch
-}
-
-func (l *lead) showing() showing { return showing{l.synced, l.shows.epoch} }
 
 // never is reached by no informer.
 const never = math.MaxUint64
@@ -175,25 +153,6 @@ func (s *siblings) number(epoch Epoch, another bool, over int) (number int, ente
 		s.enterLocked(era{epoch, over + 1})
 	}
 	return s.era.number, entered
-}
-
-// earlier returns the informers that show an earlier history of the same epoch
-// than the newest one, and which: all of them, or none but i.
-func (s *siblings) earlier(i *informer, all bool) map[*informer]era {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	of := map[*informer]era{}
-	if all {
-		for other := range s.members {
-			of[other] = other.lead.shows
-		}
-	} else {
-		of[i] = i.lead.shows
-	}
-	maps.DeleteFunc(of, func(other *informer, shows era) bool {
-		return !other.lead.synced || shows.epoch != s.era.epoch || shows.number >= s.era.number
-	})
-	return of
 }
 
 // lastLocked returns the last history of an epoch that informers show: one that

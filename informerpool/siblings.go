@@ -37,6 +37,27 @@ type siblings struct {
 // label is one that all objects of an informer have.
 type label struct{ key, value string }
 
+// lead is how far an informer has come. siblings.mu protects it.
+type lead struct {
+	shows   era    // the history of its objects; zero if it shows none
+	ordered bool   // its versions are numbers
+	reached uint64 // it has all changes up to this version
+	most    uint64 // the latest version that it has shown; zero if that is in doubt
+	synced  bool   // it answers reads
+	listing bool   // a list is under way
+	coming  uint64 // the version of the list that it is about to show
+	debts   ahead.Debts[Key]
+	left    uint64 // the latest version that any had shown of its history when another epoch was entered
+}
+
+// showing is whether an informer answers reads, and of which epoch.
+type showing struct {
+	synced bool
+	epoch  Epoch
+}
+
+func (l *lead) showing() showing { return showing{l.synced, l.shows.epoch} }
+
 func newSiblings() *siblings {
 	return &siblings{
 		members: map[*informer]struct{}{},
@@ -220,6 +241,25 @@ func (s *siblings) relistEarlier(i *informer, entered bool) {
 	for other, over := range s.earlier(i, entered) {
 		other.leave(over, errEarlier)
 	}
+}
+
+// earlier returns the informers that show an earlier history of the same epoch
+// than the newest one, and which: all of them, or none but i.
+func (s *siblings) earlier(i *informer, all bool) map[*informer]era {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := map[*informer]era{}
+	if all {
+		for other := range s.members {
+			of[other] = other.lead.shows
+		}
+	} else {
+		of[i] = i.lead.shows
+	}
+	maps.DeleteFunc(of, func(other *informer, shows era) bool {
+		return !other.lead.synced || shows.epoch != s.era.epoch || shows.number >= s.era.number
+	})
+	return of
 }
 
 // doubt makes the other informers list, after a list has shown that an informer

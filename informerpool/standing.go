@@ -188,59 +188,14 @@ func (p *position) shownAt() string {
 	return p.rv
 }
 
-// outlook is what an informer offers to its users, apart from its objects: if
-// it changes, they are notified (Options.OnChanged).
-type outlook struct {
-	reads   readOutlook
-	state   State
-	lastErr string
+// relation is what an informer shows, and how that relates to its server.
+type relation struct {
+	trust
+	position
+
+	synced bool
 }
 
-// readOutlook is the part of it that decides whether, and how, reads are
-// answered.
-type readOutlook struct {
-	synced, unserved, polling bool
-
-	epoch    Epoch
-	history  int
-	refuted  string // why the cache answers no read
-	rejected int64  // objects, whose states became unknown
-	unknown  int
-}
-
-// changedLocked records what the informer shows, wakes those that wait for a
-// change of it, and records a notice of it if there is one.
-func (i *informer) changedLocked() {
-	i.siblings.reachLocked(i)
-	i.mu.waiters.wake()
-	if i.pool.options.OnChanged == nil || i.mu.state == StateDying || i.mu.state == StateGone {
-		return
-	}
-	now := outlook{
-		reads: readOutlook{
-			synced:   i.mu.synced,
-			unserved: i.mu.unserved,
-			polling:  i.mu.polling,
-			epoch:    i.mu.epoch,
-			history:  i.mu.history,
-			refuted:  errorText(i.refutedLocked()),
-			rejected: i.counts[countRejected].Load(),
-			unknown:  i.mu.refused.Len(),
-		},
-		state:   i.mu.state,
-		lastErr: errorText(i.mu.fault()),
-	}
-	if now == i.mu.outlook {
-		return
-	}
-	reads := now.reads != i.mu.outlook.reads
-	i.mu.outlook = now
-	i.pool.notices.add(i.key, reads) // the reflector is running: only it makes the state Gone
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
+// certain reports whether reads are served, and nothing has been found that
+// contradicts the history that they show.
+func (r relation) certain() bool { return r.synced && r.doubt == nil }

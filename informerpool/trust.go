@@ -138,18 +138,6 @@ func (i *informer) endsLocked(grace time.Duration) time.Time {
 	return i.provenLocked().Add(max(grace, i.pool.options.StallTimeout))
 }
 
-// relation is what an informer shows, and how that relates to its server.
-type relation struct {
-	trust
-	position
-
-	synced bool
-}
-
-// certain reports whether reads are served, and nothing has been found that
-// contradicts the history that they show.
-func (r relation) certain() bool { return r.synced && r.doubt == nil }
-
 // relation returns the informer's relation to its server.
 func (i *informer) relation() relation {
 	i.mu.RLock()
