@@ -6,6 +6,7 @@ package informerpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,6 +74,21 @@ func (i *informer) leave(over era, found error) {
 		i.distrust(&elsewhereError{i.key, over, found})
 	}
 }
+
+// elsewhereError is that the history which an informer shows is over, as another
+// informer of the resource has found.
+type elsewhereError struct {
+	informer Key
+	over     era
+	found    error
+}
+
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("%s: found by another informer: %s", e.informer, e.found)
+}
+
+// Unwrap returns what was found.
+func (e *elsewhereError) Unwrap() error { return e.found }
 
 // doubtful makes the reflector give up its watch and list.
 func (i *informer) doubtful(why error) {

@@ -19,14 +19,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-const (
-	// auditSilence is how long a stream may owe a change that a list has shown
-	// before the change counts as lost. auditLag is the same for a stream that
-	// keeps progressing, and so is merely late.
-	auditSilence = 5 * time.Second
-	auditLag     = 30 * time.Second
-)
-
 // errTooMuch indicates that more objects changed during an audit than it
 // remembers.
 var errTooMuch = errors.New("too much changes")

@@ -266,12 +266,6 @@ func (r *reflector) listed(began time.Time) {
 	}
 }
 
-// listError marks an error as one of a list.
-type listError struct{ error }
-
-// Unwrap returns the error that the list failed with.
-func (e listError) Unwrap() error { return e.error }
-
 // asListError marks the error of a list, and investigates a 404.
 func (r *reflector) asListError(ctx context.Context, err error) error {
 	switch {

@@ -119,15 +119,6 @@ func (r *reflector) opened(ctx context.Context, s *stream) error {
 	return r.asListError(ctx, r.listBehind(ctx, s))
 }
 
-// eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
-// where more was due.
-func eofIsUnexpected(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
 // asWatchError adds the key to what a stream has shown.
 func (r *reflector) asWatchError(err error) error {
 	return fmt.Errorf("watch %s: %w", r.informer.key, err)

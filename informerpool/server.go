@@ -19,6 +19,14 @@ import (
 )
 
 const (
+	// questionTimeout bounds how long a server may be silent after the history
+	// question.
+	questionTimeout = 30 * time.Second
+	// memoryTimeout is questionTimeout for an answer from memory, and
+	// memoryPause the time between two such questions if the first one did not
+	// help.
+	memoryTimeout = 5 * time.Second
+	memoryPause   = 2 * time.Minute
 	// initialSilence bounds the silence within the initial objects of a
 	// streamed list.
 	initialSilence = 30 * time.Second

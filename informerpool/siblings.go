@@ -188,21 +188,6 @@ func (s *siblings) selecting(o *Object) iter.Seq[*informer] {
 	}
 }
 
-// elsewhereError is that the history which an informer shows is over, as another
-// informer of the resource has found.
-type elsewhereError struct {
-	informer Key
-	over     era
-	found    error
-}
-
-func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("%s: found by another informer: %s", e.informer, e.found)
-}
-
-// Unwrap returns what was found.
-func (e *elsewhereError) Unwrap() error { return e.found }
-
 // errEarlier indicates that another informer of the resource shows a later
 // history.
 var errEarlier = fmt.Errorf("%w: another one was entered", ErrHistory)

@@ -354,3 +354,12 @@ func initialEventsEnd(frame wire.Frame) (end bool, it wire.Item, err error) {
 	value, ok := it.Annotation(metav1.InitialEventsAnnotationKey)
 	return ok && value == "true", it, nil
 }
+
+// eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
+// where more was due.
+func eofIsUnexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
