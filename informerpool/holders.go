@@ -84,19 +84,14 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	p.mu.Lock()
 	i := l.at.informer() // stays the same while the pool's lock is held
 	delete(i.holders.leases, l)
-	if i.holders.owned(i.key) || p.mu.informers[i.key] != i {
-		p.mu.Unlock()
-		return
-	}
-	if linger > 0 && (i.holders.idle() || i.holders.linger == nil) {
+	h := handOver{pool: p, from: i}
+	switch {
+	case i.holders.owned(i.key) || p.mu.informers[i.key] != i || !i.holders.idle() && i.holders.linger != nil:
+	case linger > 0:
 		var t *time.Timer
 		t = time.AfterFunc(linger, func() { p.expire(i, &t) })
 		i.holders.linger = t
-		p.mu.Unlock()
-		return
-	}
-	h := handOver{pool: p, from: i}
-	if i.holders.idle() || i.holders.linger == nil {
+	default:
 		h.retireLocked()
 	}
 	p.mu.Unlock()
@@ -114,17 +109,15 @@ func (p *Pool) unused(i *informer) bool {
 // expire ends an informer whose linger is over, unless it was acquired at the
 // moment the timer fired.
 func (p *Pool) expire(i *informer, timer **time.Timer) {
+	h := handOver{pool: p, from: i}
 	p.mu.Lock()
 	// The timer of an earlier linger may get here after the informer was
 	// acquired and released again: linger is another timer then. Reading
 	// *timer under the lock orders the read after its assignment.
-	if i.holders.owned(i.key) || p.mu.informers[i.key] != i || i.holders.linger != *timer {
-		p.mu.Unlock()
-		return
+	if !i.holders.owned(i.key) && p.mu.informers[i.key] == i && i.holders.linger == *timer {
+		i.holders.linger = nil
+		h.retireLocked()
 	}
-	i.holders.linger = nil
-	h := handOver{pool: p, from: i}
-	h.retireLocked()
 	p.mu.Unlock()
 
 	h.finish()

@@ -166,12 +166,9 @@ func (i *informer) ended() {
 // another informer for that key by now.
 func (p *Pool) forgetSource(key Key) {
 	source, keeps := p.options.Source.(interface{ forget(key Key) })
-	if !keeps {
-		return
-	}
 	p.mu.Lock() // so that no informer for the key starts meanwhile
 	defer p.mu.Unlock()
-	if p.mu.informers[key] == nil {
+	if keeps && p.mu.informers[key] == nil {
 		source.forget(key)
 	}
 }

@@ -188,13 +188,10 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	}
 	i.mu.RUnlock()
 
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !at.selector.Empty() && !at.selector.Match(o) {
-		o = nil
-	}
-	if o == nil {
+	case o == nil || !at.selector.Empty() && !at.selector.Match(o):
 		return nil, apierrors.NewNotFound(at.key.Resource.GroupResource(), name)
 	}
 	return o, nil

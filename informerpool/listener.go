@@ -4,6 +4,7 @@
 package informerpool
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -156,10 +157,7 @@ func (ln *listener) offerAll(c delta.Change) {
 		c.Old = received
 	}
 
-	o := c.New
-	if o == nil {
-		o = c.Old
-	}
+	o := cmp.Or(c.New, c.Old)
 	it := item{listener: ln, namespace: o.GetNamespace(), name: o.GetName()}
 	s := ln.sub
 	s.mu.Lock()

@@ -177,19 +177,20 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if header.ResourceVersion != "" {
 		l.version = header.ResourceVersion
 	}
-	o, err := r.object(frame, at, header)
-	if err != nil {
+	switch o, err := r.object(frame, at, header); {
+	case err != nil:
 		return err
-	}
-	if o == nil {
-		return l.nonsense()
-	}
-	if frame == wire.Deleted {
+	case o == nil && l.rejected > maxRefused && l.rejected > l.accepted:
+		return l.refusal() // the rest is not worth reading
+	case o == nil:
+		return nil
+	case frame == wire.Deleted:
 		l.accept(o)
 		l.drop(store.ViewOf(o), func(earlier *Object) bool { return !ordering.Older(o, earlier) })
 		return nil
+	default:
+		return l.admit(o)
 	}
-	return l.admit(o)
 }
 
 // accept counts an object of the list.
@@ -221,15 +222,6 @@ func (l *listing) refuse(name types.NamespacedName, version string, why error) b
 	l.senseless = l.senseless || !limit
 	l.rejected++
 	return l.refused.Add(name, version, why)
-}
-
-// nonsense returns why a list under way is not worth reading to its end, or
-// nil.
-func (l *listing) nonsense() error {
-	if l.rejected > maxRefused && l.rejected > l.accepted {
-		return l.refusal()
-	}
-	return nil
 }
 
 func (l *listing) refusal() error {

@@ -244,10 +244,6 @@ func (p *Pool) Close(ctx context.Context) error {
 	}
 	p.cancel(ErrClosed)
 
-	return p.wait(ctx)
-}
-
-func (p *Pool) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { // ends with the last reflector: reflectors end with their ctx
 		p.running.Wait()

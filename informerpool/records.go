@@ -53,23 +53,17 @@ func (r *records) totals() Totals {
 
 // clusterStats is what one cluster's informers share.
 type clusterStats struct {
-	bytes     atomic.Int64           // memory they hold
-	seenBytes atomic.Int64           // memory for objects that users saw in other ways
-	informers map[*informer]struct{} // those in the pool; protected by its lock
-	refused   atomic.Int64           // those whose last attempt was forbidden
-	leaving   bool                   // to be closed with its last informer; protected by the pool's lock
-
-	counts counts
-
-	paged fallbackGroups // those whose server does not stream lists; they are paged
-
-	definitions definitions // that its informers have asked for
-
-	causes loudness.Shared // of what interrupts them
-
-	width width.Gate // of their lists
-
-	siblings map[schema.GroupResource]*siblings // its informers by resource; protected by the pool's lock
+	bytes       atomic.Int64           // memory they hold
+	seenBytes   atomic.Int64           // memory for objects that users saw in other ways
+	informers   map[*informer]struct{} // those in the pool; protected by its lock
+	refused     atomic.Int64           // those whose last attempt was forbidden
+	leaving     bool                   // to be closed with its last informer; protected by the pool's lock
+	counts      counts
+	paged       fallbackGroups                     // those whose server does not stream lists; they are paged
+	definitions definitions                        // that its informers have asked for
+	causes      loudness.Shared                    // of what interrupts them
+	width       width.Gate                         // of their lists
+	siblings    map[schema.GroupResource]*siblings // its informers by resource; protected by the pool's lock
 }
 
 // reserve adds to the memory that the informers hold, unless it would exceed

@@ -143,13 +143,13 @@ func (r *reflector) heedAudit(found error) {
 
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (r *reflector) endedAt(rv string) error {
-	if !r.session.relisted || ordering.Versionless(rv) || ordering.Ordered(rv) {
-		if t := r.informer.relation().trial; t != nil && t.settle != nil { // one stream after another has ended so
-			return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", r.informer.key, ErrDetached)
-		}
-		return nil
+	switch t := r.informer.relation().trial; {
+	case r.session.relisted && ordering.Opaque(rv):
+		return r.untaken(io.ErrUnexpectedEOF)
+	case t != nil && t.settle != nil: // one stream after another has ended so
+		return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", r.informer.key, ErrDetached)
 	}
-	return r.untaken(io.ErrUnexpectedEOF)
+	return nil
 }
 
 // conclude records how an attempt ended, and returns the wait before the next

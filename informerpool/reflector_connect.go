@@ -133,7 +133,7 @@ func (r *reflector) openWatch(ctx context.Context) (*stream, error) {
 // untaken adds to the error of a watch that its version is not valid, if
 // nothing else is known to be wrong.
 func (r *reflector) untaken(err error) error {
-	if ordering.Versionless(r.at.resume) || ordering.Ordered(r.at.resume) {
+	if !ordering.Opaque(r.at.resume) {
 		return err
 	}
 	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w",

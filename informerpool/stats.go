@@ -91,18 +91,16 @@ func (p *Pool) summarize(cluster types.NamespacedName, counts func(*informer) bo
 	var s Summary
 	p.mu.Lock()
 	c := p.mu.records.of[cluster]
-	if c != nil {
-		for i := range c.informers {
-			informers = append(informers, i)
-			s.Leases += len(i.holders.leases)
-		}
-	}
-
-	p.mu.Unlock()
-
 	if c == nil {
+		p.mu.Unlock()
 		return s
 	}
+	for i := range c.informers {
+		informers = append(informers, i)
+		s.Leases += len(i.holders.leases)
+	}
+	p.mu.Unlock()
+
 	s.Informers, s.Totals = len(informers), c.counts.totals()
 	var lastEvent int64
 	var first *informer // of the refuted ones

@@ -149,8 +149,8 @@ func (p *Pool) status(i *informer) Status {
 	if s.Unknown > 0 || s.AllUnknown {
 		s.LastRefusal = i.mu.refused.Last().Error()
 	}
-	s.LastError, s.Objects, s.Bytes = i.mu.fault(), i.mu.store.Count, i.sizeLocked()
-	s.SeenBytes = i.mu.seen.bytes
+	s.LastError, s.Objects = i.mu.fault(), i.mu.store.Count
+	s.Bytes, s.SeenBytes = i.sizeLocked(), i.mu.seen.bytes
 	s.Polling, s.Unversioned = i.mu.polling, i.mu.unversioned
 
 	return s

@@ -221,6 +221,9 @@ type page struct {
 	count int // items read
 }
 
+// wholeList bounds a list in a single response, of which a page is the whole.
+const wholeList = 1 << 30
+
 // openPage opens a page of a list, of the whole objects or of their metadata
 // alone.
 func (s *server) openPage(
@@ -235,7 +238,9 @@ func (s *server) openPage(
 		return nil, err
 	}
 	limits := s.limits()
-	limits.Response = pageBytes(opts.Limit)
+	if opts.Limit == 0 {
+		limits.Response = wholeList
+	}
 	return &page{body: b, items: wire.NewListReader(b.ReadCloser, limits)}, nil
 }
 
@@ -295,17 +300,6 @@ func (s *server) pageByPage(
 	}
 
 	return "", fmt.Errorf("list %s: %w", s.informer.key, errManyPages)
-}
-
-// wholeList bounds a list in a single response, of which a page is the whole.
-const wholeList = 1 << 30
-
-// pageBytes returns the maximum size of a list page; 0 means the default.
-func pageBytes(limit int64) int64 {
-	if limit == 0 {
-		return wholeList
-	}
-	return 0
 }
 
 func (p *page) header() wire.ListHeader { return p.items.Header() }

@@ -359,7 +359,7 @@ func (s *Subscription) deliver() {
 
 		switch {
 		case it.barrier != nil:
-			s.reachBarrierLocked(it)
+			s.outsideLocked(it.listener, func() { s.guard("After", it.listener.key(), "After", it.barrier.then) })
 			continue
 		case it.name == "":
 			s.endReplayLocked(it.listener)
@@ -557,10 +557,4 @@ func (s *Subscription) pushBarrier(l *Lease, then func()) {
 		ln = &listener{sub: s, lease: l, replayed: true}
 	}
 	s.pushLocked(item{listener: ln, barrier: &barrier{then: then}})
-}
-
-// reachBarrierLocked calls the function of a barrier. It releases the lock
-// meanwhile.
-func (s *Subscription) reachBarrierLocked(it item) {
-	s.outsideLocked(it.listener, func() { s.guard("After", it.listener.key(), "After", it.barrier.then) })
 }
