@@ -5,7 +5,6 @@ package informerpool
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"strconv"
 
@@ -28,27 +27,6 @@ import (
 //	read of another one ◄───┘ Find, ListOutdated
 //
 // Where nothing is recorded, or an informer has come as far, it answers alone.
-
-// lead is how far an informer has come. siblings.mu protects it.
-type lead struct {
-	shows   era    // the history of its objects; zero if it shows none
-	ordered bool   // its versions are numbers
-	reached uint64 // it has all changes up to this version
-	most    uint64 // the latest version that it has shown; zero if that is in doubt
-	synced  bool   // it answers reads
-	listing bool   // a list is under way
-	coming  uint64 // the version of the list that it is about to show
-	debts   ahead.Debts[Key]
-	left    uint64 // the latest version that any had shown of its history when another epoch was entered
-}
-
-// showing is whether an informer answers reads, and of which epoch.
-type showing struct {
-	synced bool
-	epoch  Epoch
-}
-
-func (l *lead) showing() showing { return showing{l.synced, l.shows.epoch} }
 
 // never is reached by no informer.
 const never = math.MaxUint64
@@ -80,7 +58,7 @@ func (s *siblings) reachLocked(i *informer) {
 		i.lead.ordered, i.lead.most = false, 0
 		return
 	}
-	s.showLocked(i, true, era{i.mu.epoch, i.mu.history})
+	s.showLocked(i, true, i.mu.era())
 	if i.lead.ordered = ordering.Ordered(i.mu.rv); !i.lead.ordered {
 		i.lead.reached, i.lead.most, i.lead.debts = 0, 0, ahead.Debts[Key]{} // nothing says how far it has come
 		return
@@ -175,25 +153,6 @@ func (s *siblings) number(epoch Epoch, another bool, over int) (number int, ente
 		s.enterLocked(era{epoch, over + 1})
 	}
 	return s.era.number, entered
-}
-
-// earlier returns the informers that show an earlier history of the same epoch
-// than the newest one, and which: all of them, or none but i.
-func (s *siblings) earlier(i *informer, all bool) map[*informer]era {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	of := map[*informer]era{}
-	if all {
-		for other := range s.members {
-			of[other] = other.lead.shows
-		}
-	} else {
-		of[i] = i.lead.shows
-	}
-	maps.DeleteFunc(of, func(other *informer, shows era) bool {
-		return !other.lead.synced || shows.epoch != s.era.epoch || shows.number >= s.era.number
-	})
-	return of
 }
 
 // lastLocked returns the last history of an epoch that informers show: one that
@@ -328,17 +287,16 @@ func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
 	}
 }
 
-// leadLocked records, before others can see it, a change that the informer is
-// about to show. at is the version of a delete, as far as the change does not
-// tell.
-func (i *informer) leadLocked(c delta.Change, at uint64) {
-	s := i.siblings
+// leadLocked records, before others can see it, a change that an informer,
+// whose lock is held, is about to show. at is the version of a delete, as far as
+// the change does not tell.
+func (s *siblings) leadLocked(i *informer, c delta.Change, at uint64) {
 	if !s.apart.Load() {
 		return // one that joins now lists what is shown by then: the position was raised before
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.current(i) || c.Evicted || i.mu.unserved || i.countsVersions() {
+	if !s.current(i) || c.Evicted || i.mu.unserved || i.pool.options.countsVersions(i.key) {
 		return
 	}
 	version, ordered := cmp.Or(c.New, c.Final).Version()
@@ -369,7 +327,7 @@ func (l *listing) lead(rv string, epoch Epoch) {
 	i := l.informer
 	s := i.siblings
 	at, err := strconv.ParseUint(rv, 10, 64)
-	if err != nil || i.countsVersions() {
+	if err != nil || i.pool.options.countsVersions(i.key) {
 		return
 	}
 	least, behind, owes, shown := uint64(never), map[*informer]struct{}{}, false, false
@@ -457,15 +415,16 @@ func (l *listing) leadOf(other *informer, at uint64) {
 	}
 }
 
-// outdatedLocked reports whether another informer of the resource, which may have
-// ended, has shown a later change of an object than the informer has reached, and
-// at which version that is. o is what the informer shows of it, or nil.
-func (i *informer) outdatedLocked(namespace, name string, o *Object) (shown string, is bool) {
-	return i.siblings.outdated(i, func() uint64 {
-		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }, i.showsLocked) == 0 {
+// outdatedLocked reports whether another informer of the resource, which may
+// have ended, has shown a later change of an object than an informer has
+// reached, whose lock is held, and at which version that is. o is what that
+// shows of it, or nil.
+func (s *siblings) outdatedLocked(i *informer, namespace, name string, o *Object) (shown string, is bool) {
+	return s.outdated(i, func() uint64 {
+		if !i.part && i.lead.debts.Owes(i.lead.reached, func(Key) bool { return true }, i.mu.shows) == 0 {
 			return 0 // it owes each change of an object that it may have, and hears of no other one
 		}
-		last := i.siblings.changes.Last(ahead.NameOf(namespace, name))
+		last := s.changes.Last(ahead.NameOf(namespace, name))
 		if o == nil && last.Gone {
 			return 0 // they show the same
 		}
@@ -487,7 +446,7 @@ func (i *informer) outdatedLocked(namespace, name string, o *Object) (shown stri
 // indexed says that the caller has indexes of them.
 func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 	namespaced, known := l.Namespaced()
-	i := l.informer()
+	i := l.at.informer()
 	if !i.siblings.apart.Load() {
 		return "", false
 	}
@@ -500,13 +459,8 @@ func (l *Lease) ListOutdated(list Key, indexed bool) (shown string, is bool) {
 			}
 			return by.covers(list) &&
 				(indexed || by.FieldSelector == list.FieldSelector || selector.Local(list.FieldSelector))
-		}, i.showsLocked)
+		}, i.mu.shows)
 	})
-}
-
-// showsLocked reports whether the informer shows an object.
-func (i *informer) showsLocked(o types.NamespacedName) bool {
-	return i.mu.store.Get(o.Namespace, o.Name) != nil
 }
 
 // outdated reports whether an informer shows an earlier history than another one,
@@ -530,7 +484,7 @@ func (s *siblings) outdated(i *informer, version func() uint64) (shown string, i
 // Handlers of the informers that have not reached them, or have not listed yet,
 // must receive their deletes, even if they are created and deleted before.
 func (l *Lease) Answered(objects ...*Object) {
-	i := l.informer()
+	i := l.at.informer()
 	s := i.siblings
 	if !s.apart.Load() {
 		return

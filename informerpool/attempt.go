@@ -6,13 +6,13 @@ package informerpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
-	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
+	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 )
 
 // rightTimeout bounds the question whether the server would still accept the
@@ -40,37 +40,6 @@ func (a *attempt) doubt(why error) {
 	}
 }
 
-// begin starts an attempt of the reflector. If an eviction was requested, it
-// first forgets everything.
-func (i *informer) begin(ctx context.Context) (_ context.Context, forgot bool) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-
-	if forgot = i.mu.attempt.evicted; forgot {
-		i.forgetLocked()
-	}
-	i.mu.attempt.evicted, i.mu.attempt.cancel = false, cancel
-
-	return ctx, forgot
-}
-
-// end ends the attempt. It reports whether the server accepted a stream in it
-// that proved to be none.
-func (i *informer) end() (misled bool) {
-	i.mu.Lock()
-	cancel := i.mu.attempt.cancel
-	i.mu.attempt.cancel = nil
-	misled = i.mu.endTrial()
-	i.mu.detach(i.pool.clock.At(i.signs.proof.Load()), i.pool.options.StallTimeout)
-	i.changedLocked()
-	i.mu.Unlock()
-
-	cancel(errAttemptOver)
-
-	return misled
-}
-
 // interrupt ends the reflector's attempt, or its wait for the next one, after
 // note has been called with the lock.
 func (i *informer) interrupt(why error, note func()) {
@@ -85,44 +54,68 @@ func (i *informer) interrupt(why error, note func()) {
 	i.wake.Kick()
 }
 
-func (i *informer) forgetLocked() {
-	i.mu.seen.forget()
-	old := i.mu.store
-	i.mu.store, i.mu.staged = old.EmptyCopy(), nil
-	i.mu.refused = refusals.Set{}
-	for o := range old.All() {
-		i.emitLocked(delta.Evicted(o))
-	}
-	for _, ln := range i.mu.listeners {
-		ln.disinheritLocked()
-	}
-	i.chargeLocked()
-	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.epoch, i.mu.doubt = false, false, "", "", "", nil
-	i.mu.dubious, i.mu.unversioned = false, false
-	i.published.listed.Store(nil)
-	i.mu.attach()
-	i.mu.setState(StateStarting)
-	i.changedLocked()
-	for _, f := range i.mu.attempt.forgotten {
-		f()
-	}
-	i.mu.attempt.forgotten = nil
+// distrust makes the reflector give up its watch and list, since an audit has
+// found that the store is of another history.
+func (i *informer) distrust(found error) {
+	i.interrupt(errAudited, func() {
+		i.mu.doubt, i.mu.attempt.finding = found, found
+		i.changedLocked()
+	})
 }
 
-// checkRight asks the server whether it would still accept the watch that the
-// informer follows: an API server authorizes a watch when it begins, and then
-// serves it for as long as it lasts. The question is that very watch, which is
-// ended before it carries anything; only a refusal is an answer. The informer
-// then resumes, so that the server's answers to its own requests decide. again
-// reports that the server gave no answer.
-func (i *informer) checkRight() (again bool) {
-	r, following := i.followed()
+// leave is distrust if the store shows a history that is over, as another
+// informer has found, and nothing is known that contradicts it.
+func (i *informer) leave(over era, found error) {
+	i.mu.RLock()
+	shows := i.mu.synced && i.mu.doubt == nil && over == i.mu.era()
+	i.mu.RUnlock()
+
+	if shows {
+		i.distrust(&elsewhereError{i.key, over, found})
+	}
+}
+
+// elsewhereError is that the history which an informer shows is over, as another
+// informer of the resource has found.
+type elsewhereError struct {
+	informer Key
+	over     era
+	found    error
+}
+
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("%s: found by another informer: %s", e.informer, e.found)
+}
+
+// Unwrap returns what was found.
+func (e *elsewhereError) Unwrap() error { return e.found }
+
+// doubtful makes the reflector give up its watch and list.
+func (i *informer) doubtful(why error) {
+	i.interrupt(errAudited, func() { i.mu.attempt.doubt(why) })
+}
+
+// right is that to the watch which an informer follows: an API server
+// authorizes a watch when it begins, and then serves it for as long as it lasts.
+type right struct {
+	informer *informer
+	round    rounds.Member[*right]
+}
+
+// check asks the server whether it would still accept the watch. The question
+// is that very watch, which is ended before it carries anything; only a refusal
+// is an answer. The informer then resumes, so that the server's answers to its
+// own requests decide. again reports that the server gave no answer.
+func (r *right) check() (again bool) {
+	i := r.informer
+	watch, following := r.followed()
 	if !following {
 		return false // its own attempts show what the server permits
 	}
 	ctx, cancel := context.WithTimeout(i.ctx, rightTimeout)
 	defer cancel()
-	body, err := i.open(ctx, i.pool.options.Source.Watch, r)
+	s := server{informer: i, epoch: watch.Epoch}
+	body, err := s.send(ctx, i.pool.options.Source.Watch, watch)
 	switch {
 	case err == nil:
 		cancel() // before Close, which would otherwise read the rest of the body to reuse the connection
@@ -145,7 +138,8 @@ func (i *informer) checkRight() (again bool) {
 // followed returns a request for the watch that the informer follows, without
 // bookmarks, by which clustercache knows that nothing will be read from it. The
 // server has just authorized a watch that is on trial.
-func (i *informer) followed() (_ Request, following bool) {
+func (r *right) followed() (_ Request, following bool) {
+	i := r.informer
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 
@@ -164,39 +158,4 @@ func (i *informer) followed() (_ Request, following bool) {
 		MetadataOnly: true,
 		question:     true,
 	}, following
-}
-
-// distrust makes the reflector give up its watch and list, since an audit has
-// found that the store is of another history.
-func (i *informer) distrust(found error) {
-	i.interrupt(errAudited, func() {
-		i.mu.doubt, i.mu.attempt.finding = found, found
-		i.changedLocked()
-	})
-}
-
-// leave is distrust if the store shows a history that is over, as another
-// informer has found, and nothing is known that contradicts it.
-func (i *informer) leave(over era, found error) {
-	i.mu.RLock()
-	shows := i.mu.synced && i.mu.doubt == nil && over == era{i.mu.epoch, i.mu.history}
-	i.mu.RUnlock()
-
-	if shows {
-		i.distrust(&elsewhereError{i.key, over, found})
-	}
-}
-
-// doubtful makes the reflector give up its watch and list.
-func (i *informer) doubtful(why error) {
-	i.interrupt(errAudited, func() { i.mu.attempt.doubt(why) })
-}
-
-// takeFinding returns, once, what an audit has found since the last attempt.
-func (i *informer) takeFinding() (found error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	found, i.mu.attempt.finding = i.mu.attempt.finding, nil
-	i.mu.dubious = i.mu.dubious || found != nil
-	return found
 }

@@ -19,14 +19,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-const (
-	// auditSilence is how long a stream may owe a change that a list has shown
-	// before the change counts as lost. auditLag is the same for a stream that
-	// keeps progressing, and so is merely late.
-	auditSilence = 5 * time.Second
-	auditLag     = 30 * time.Second
-)
-
 // errTooMuch indicates that more objects changed during an audit than it
 // remembers.
 var errTooMuch = errors.New("too much changes")
@@ -174,7 +166,7 @@ func (a *audit) list(ctx context.Context, limit int64) (err error) {
 	a.at, err = s.metadata(ctx, limit, timeout, func(at scanner) error {
 		if it, err := at.Scan(); err != nil {
 			a.compared.Skip(wire.Identify(at.Object()))
-		} else if a.informer.mayList(it) {
+		} else if a.informer.key.mayList(it) {
 			a.compared.Compare(it)
 		}
 		return nil
@@ -208,12 +200,6 @@ func (a *audit) snapshot() bool {
 	a.compared.Begin(cached, seen)
 
 	return true
-}
-
-// mayList reports whether a list of the informer may have an object: it refuses
-// others.
-func (i *informer) mayList(it wire.Item) bool {
-	return (wire.Expect{Namespace: i.key.Namespace}).Check(it) == nil
 }
 
 // settle waits for the stream to bring the differences, and keeps those it did

@@ -17,6 +17,11 @@ import (
 )
 
 const (
+	// auditSilence is how long a stream may owe a change that a list has shown
+	// before the change counts as lost. auditLag is the same for a stream that
+	// keeps progressing, and so is merely late.
+	auditSilence = 5 * time.Second
+	auditLag     = 30 * time.Second
 	// maxAudits is how many audits of the pool begin at once, and auditPace the
 	// time between the starts of two audits. An audit that takes longer than
 	// auditHold, for example because its server hangs, does not hold up others.
@@ -100,7 +105,7 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	c := p.mu.stats[cluster]
+	c := p.mu.records.of[cluster]
 	if c == nil || p.options.AuditInterval < 0 {
 		return
 	}

@@ -4,6 +4,7 @@
 package informerpool
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -26,10 +27,13 @@ type contents struct {
 	unserved bool         // the resource was proven not to exist any more
 }
 
+// shows reports whether reads may return an object.
+func (c *contents) shows(o types.NamespacedName) bool { return c.store.Get(o.Namespace, o.Name) != nil }
+
 // put stores a state of an object, unless it is no newer than the cached one,
 // and offers the change to the listeners.
 func (i *informer) put(o *Object) {
-	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
+	values := i.indexes().lock(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
 
 	i.mu.refused.Forget(store.ViewOf(o), o.GetResourceVersion())
@@ -42,12 +46,6 @@ func (i *informer) put(o *Object) {
 	i.mu.store.Put(old, o, values.of(o))
 	i.chargeLocked()
 	i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
-}
-
-// changed reports whether a stream shows another content of the cached object
-// under its version, as servers do that do not count every change.
-func changed(old, o *Object) bool {
-	return ordering.Repeats(o, old) && !ordering.SameState(old, o)
 }
 
 // remove removes an object from the store; final is its last state.
@@ -105,7 +103,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 	i.mu.store.Remove(old)
 	i.chargeLocked()
 	version, _ := strconv.ParseUint(id.ResourceVersion, 10, 64)
-	i.leadLocked(delta.Vanished(old), version)
+	i.siblings.leadLocked(i, delta.Vanished(old), version)
 	i.emitLocked(delta.Vanished(old))
 }
 
@@ -154,7 +152,7 @@ func (i *informer) emitLocked(c delta.Change) {
 	if !i.mu.synced {
 		return
 	}
-	i.leadLocked(c, 0)
+	i.siblings.leadLocked(i, c, 0)
 	c.Sight = i.mu.store.Sight.Next()
 	for _, ln := range i.mu.listeners {
 		ln.offer(c)
@@ -181,23 +179,27 @@ func (i *informer) chargeLocked() {
 	i.mu.charged = bytes
 }
 
-// reserve charges the cluster's budget for an object that is about to be
-// stored. It reports false if that exceeds the limit. The informers of a
-// cluster fill one budget concurrently: without the reservation each would find
-// room that does not suffice for all of them.
-func (i *informer) reserve(growth, limit int64) bool {
+// reserve charges the cluster's budget for an object that is about to be stored
+// in place of old. It fails if that exceeds the limit, before the object is
+// stored: a server that is retried repeatedly must not get one more object in
+// with each try. The informers of a cluster fill one budget concurrently:
+// without the reservation each would find room that does not suffice for all of
+// them.
+func (i *informer) reserve(old, o *Object, limit int64) error {
+	growth := int64(o.Size()) + store.EntryBytes
+	if old != nil {
+		growth -= int64(old.Size())
+	}
+	if limit <= 0 || growth <= 0 {
+		return nil
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for {
-		taken := i.cluster.bytes.Load()
-		if taken+growth > limit {
-			return false
-		}
-		if i.cluster.bytes.CompareAndSwap(taken, taken+growth) {
-			i.mu.charged += growth // until the exact size is known
-			return true
-		}
+	if !i.cluster.reserve(growth, limit) {
+		return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", i.key, limit, ErrBudget)
 	}
+	i.mu.charged += growth // until the exact size is known
+	return nil
 }
 
 func (i *informer) syncedLocked(rv string) {

@@ -132,6 +132,46 @@ func (o *opening) past(shown *Object, back bool) bool {
 // reached.
 func (c *cursor) behind(rv string) bool { return ordering.Behind(rv, c.resume) }
 
+// place checks an object that the stream shows against the version that the
+// stream has reached, and reports whether it is to be applied. cached is the
+// object of its name; back is that of past.
+func (c *cursor) place(frame string, shown, cached *Object, back bool) (apply bool, err error) {
+	version, deleted := shown.GetResourceVersion(), frame == wire.Deleted
+	switch at := &c.opening; {
+	case !deleted && cached == nil && at.past(shown, back):
+		return false, nil
+	case c.repeats(shown, cached):
+		at.repeated, at.existing = true, true
+		lacked := cached == nil && ordering.Reaches(at.from, version)
+		if lacked || cached != nil && (cached.GetUID() != shown.GetUID() || ordering.Older(shown, cached)) {
+			at.odd = true // a list decides
+			return false, nil
+		}
+		return true, nil
+	case at.unordered(), !c.behind(version), ordering.Explained(deleted, shown, cached):
+		return true, nil
+	}
+
+	return false, c.wentBack(version)
+}
+
+// placeRefused is place for a state that is refused. One from before the
+// position that the stream has reached says nothing of the object now, unless it
+// repeats the state that was refused, as again reports. At the beginning of the
+// stream it may be of an object that exists, and a list decides.
+func (c *cursor) placeRefused(version string, again bool) error {
+	at := &c.opening
+	switch {
+	case at.unordered() || !c.behind(version):
+	case !at.over:
+		at.repeated, at.existing = true, true
+		at.odd = at.odd || !again
+	case !again:
+		return c.wentBack(version)
+	}
+	return nil
+}
+
 // wentBack is the error of a stream that shows a version before the one that it
 // has reached, although nothing but another history explains it: versions of
 // one history only grow.

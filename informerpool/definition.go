@@ -111,9 +111,6 @@ func (d *definition) over() bool {
 	}
 }
 
-// abandoned reports whether the informer that asked has ended meanwhile.
-func (d *definition) abandoned() bool { return d.over() && errors.Is(d.err, errAbandoned) }
-
 // definitions are the definitions of a cluster that its informers have asked
 // for lately: those of one resource share an answer. The zero value has none.
 type definitions struct {
@@ -134,7 +131,8 @@ func (d *definitions) shared(key definitionKey, after time.Time) (found *definit
 
 	now := time.Now()
 	found = d.of[key]
-	if found != nil && found.asked.After(after) && now.Sub(found.asked) < definitionAge && !found.abandoned() {
+	if found != nil && found.asked.After(after) && now.Sub(found.asked) < definitionAge &&
+		!(found.over() && errors.Is(found.err, errAbandoned)) {
 		return found, false
 	}
 	if d.of == nil {
@@ -253,7 +251,7 @@ func (s *server) readDefinition(ctx context.Context) (definitionState, error) {
 		Options:      metav1.ListOptions{FieldSelector: selector, Limit: 1},
 		MetadataOnly: true,
 	}
-	body, err := i.open(ctx, i.pool.options.Source.List, r)
+	body, err := s.send(ctx, i.pool.options.Source.List, r)
 	if err != nil {
 		return definitionState{}, err
 	}

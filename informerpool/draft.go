@@ -89,7 +89,7 @@ func (d *draft) shows(name types.NamespacedName) *Object {
 // that the store lacked although it had come further.
 func (d *draft) commit(rv string, epoch Epoch) (ask, lacked bool) {
 	i := d.informer
-	values := i.lockWith(i.mu.staged.All())
+	values := i.indexes().lock(i.mu.staged.All())
 	defer i.mu.Unlock()
 
 	lacked = i.mu.synced && i.mu.epoch == epoch && !d.another && d.lacksLocked()
@@ -143,7 +143,7 @@ func (d *draft) sweepLocked(rv string) {
 		}
 		i.mu.store.Remove(o)
 		i.scopeLocked()
-		i.leadLocked(delta.Vanished(o), at)
+		i.siblings.leadLocked(i, delta.Vanished(o), at)
 		i.emitLocked(delta.Vanished(o))
 	}
 }
@@ -152,7 +152,7 @@ func (d *draft) sweepLocked(rv string) {
 // object may be one that was skipped, so the state of all is unknown.
 func (d *draft) commitTrimmed(rv string, cramped error) {
 	i := d.informer
-	values := i.lockWith(i.mu.staged.All())
+	values := i.indexes().lock(i.mu.staged.All())
 	defer i.mu.Unlock()
 
 	i.mu.refused = d.refused
@@ -168,7 +168,7 @@ func (d *draft) commitTrimmed(rv string, cramped error) {
 // none.
 func (d *draft) commitPart() {
 	i := d.informer
-	values := i.lockWith(i.mu.staged.All())
+	values := i.indexes().lock(i.mu.staged.All())
 	defer i.mu.Unlock()
 
 	for o := range i.mu.staged.All() {

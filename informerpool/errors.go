@@ -84,6 +84,11 @@ var (
 	// errPolled ends an attempt of an informer whose resource can be listed but
 	// not watched. The informer lists again after PollInterval.
 	errPolled = errors.New("resource cannot be watched, only polled")
+	// errNoStream indicates that a server treated a request for a streamed list
+	// as one for a plain watch.
+	errNoStream = errors.New("server does not stream lists")
+	// errEndless indicates that a server streams a list that does not end.
+	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
 	// errUnversioned ends a stream that shows an object without a version. A
 	// list in pages shows whether the resource has any.
 	errUnversioned = fmt.Errorf("%w: objects have no resourceVersion", errNoStream)
@@ -94,19 +99,6 @@ var (
 	errForbidden = errors.New("the watch would be refused")
 	errEvicted   = errors.New("cluster evicted")
 )
-
-// KeyError describes an invalid field of a key.
-type KeyError struct {
-	Key   Key
-	Field string
-	Err   error
-}
-
-// Error implements error.
-func (e *KeyError) Error() string { return fmt.Sprintf("informer %s: %s: %v", e.Key, e.Field, e.Err) }
-
-// Unwrap returns the cause.
-func (e *KeyError) Unwrap() error { return e.Err }
 
 // OptionError describes an invalid option.
 type OptionError struct {

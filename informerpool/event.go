@@ -4,6 +4,8 @@
 package informerpool
 
 import (
+	"cmp"
+
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
@@ -82,12 +84,7 @@ func eventOf(key *Key, s delta.Step) Event {
 }
 
 // Object returns the newest state the event carries.
-func (e Event) Object() *Object {
-	if e.New != nil {
-		return e.New
-	}
-	return e.Old
-}
+func (e Event) Object() *Object { return cmp.Or(e.New, e.Old) }
 
 // Handler receives the events of a subscription, one at a time. A slow handler
 // delays no other subscription; changes of the same object are merged

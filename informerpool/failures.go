@@ -18,7 +18,16 @@ const (
 	// works: the right to watch was revoked, or a proxy lets no watch through.
 	firstUnresumed = 30 * time.Second
 	maxUnresumed   = 5 * time.Minute
+	// maxUnanswered is how long a busy server may leave the history question
+	// unanswered before a list is tried.
+	maxUnanswered = 30 * time.Second
 )
+
+// listError marks an error as one of a list.
+type listError struct{ error }
+
+// Unwrap returns the error that the list failed with.
+func (e listError) Unwrap() error { return e.error }
 
 // resumeError marks an error of a watch that a server refused to resume,
 // although it had just answered the history question.

@@ -33,38 +33,33 @@ import (
 // answers, before narrower leases stop relying on it.
 const forsakenAfter = time.Minute
 
-// handOver is what riders got other informers for, and what is left to do
-// without the pool's lock.
+// handOver moves leases from an informer to others. The pool's lock is held;
+// finish does the rest without it.
 type handOver struct {
 	pool   *Pool
 	from   *informer
 	to     []*informer // started for the riders
-	asked  []*informer // those that lack an object which a rider's user was shown
+	asked  []*informer // those that lack an object which a lease's user was shown
 	unused []*informer // removed from the pool
 }
 
 // retireLocked ends an informer that has no lease of its own any more.
-func (p *Pool) retireLocked(i *informer) handOver {
-	h := p.handOverLocked(i)
-	p.unlinkLocked(i)
-	h.unused = append(h.unused, i)
-
-	return h
+func (h *handOver) retireLocked() {
+	h.ridersLocked()
+	h.pool.unlinkLocked(h.from)
+	h.unused = append(h.unused, h.from)
 }
 
-// handOverLocked moves every rider to another informer. The pool's lock is
-// held; finish does the rest without it.
-func (p *Pool) handOverLocked(i *informer) handOver {
-	h := handOver{pool: p, from: i}
-	if p.mu.closed {
-		return h
+// ridersLocked moves every rider to another informer.
+func (h *handOver) ridersLocked() {
+	if h.pool.mu.closed {
+		return
 	}
-	for l := range i.holders.leases {
-		if l.Key() != i.key {
+	for l := range h.from.holders.leases {
+		if l.Key() != h.from.key {
 			h.moveLocked(l)
 		}
 	}
-	return h
 }
 
 // finish copies the indexes that were being filled, and stops the informers
@@ -73,7 +68,7 @@ func (h *handOver) finish() {
 	for _, to := range h.to {
 		h.pool.options.Logger.V(1).Info("Informer continues a wider one",
 			"informer", to.key.String(), "wider", h.from.key.String())
-		to.copyIndexes(h.from)
+		to.indexes().copyFrom(h.from.indexes())
 		to.siblings.relistEarlier(to, false) // a later history may have been entered before it was a member
 	}
 	for _, i := range h.asked {
@@ -99,10 +94,10 @@ func (p *Pool) forsake(i *informer, err error, answers bool) {
 	if !permanent(err) && !alone {
 		return
 	}
+	h := handOver{pool: p, from: i}
 	p.mu.Lock()
-	var h handOver
 	if p.mu.informers[i.key] == i {
-		h = p.handOverLocked(i)
+		h.ridersLocked()
 	}
 	p.mu.Unlock()
 
@@ -118,7 +113,7 @@ func (h *handOver) moveLocked(l *Lease) {
 	from.informer.mu.Lock()
 	defer from.informer.mu.Unlock()
 
-	if to := h.pool.findLocked(from.key, from.informer); to != nil && to.reachesLocked(from) {
+	if to := h.pool.findLocked(from.key, from.informer); to != nil && from.reachedLocked(to) {
 		h.placeLocked(l, to)
 		return
 	}
@@ -147,38 +142,34 @@ func (h *handOver) moveLocked(l *Lease) {
 func (h *handOver) placeLocked(l *Lease, by *informer) {
 	by.mu.Lock()
 	defer by.mu.Unlock()
-
-	from := l.at.Load()
-	if l.replaceLocked(from, &place{key: from.key, informer: by, selector: newSelector(by.key, from.key)}) {
-		h.asked = append(h.asked, by)
-	}
+	h.replaceLocked(l, newPlace(l.Key(), by))
 }
 
-// reachesLocked reports whether the informer has shown all that a rider's has
-// shown. Only versions of one history can be compared, and one that has shown
-// none may be behind. The lock of the rider's informer is held.
-func (i *informer) reachesLocked(from *place) bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
+// reachedLocked reports whether another informer has shown all that the place's
+// has shown. Only versions of one history can be compared, and one that has
+// shown none may be behind. The lock of the place's informer is held.
+func (p *place) reachedLocked(by *informer) bool {
+	by.mu.RLock()
+	defer by.mu.RUnlock()
 
-	other := from.informer
+	i := p.informer
 	switch {
-	case !other.mu.synced:
-		return true
 	case !i.mu.synced:
+		return true
+	case !by.mu.synced:
 		return false
-	case i.mu.epoch != other.mu.epoch || other.mu.doubt != nil:
+	case by.mu.epoch != i.mu.epoch || i.mu.doubt != nil:
 		return true // the newer list is right
-	case i.mu.history != other.mu.history:
-		return i.mu.history > other.mu.history
-	case ordering.Behind(i.mu.rv, other.shownAtLocked()),
-		ordering.Versionless(i.mu.rv) && ordering.Ordered(other.shownAtLocked()):
+	case by.mu.history != i.mu.history:
+		return by.mu.history > i.mu.history
+	case ordering.Behind(by.mu.rv, i.mu.shownAt()),
+		ordering.Versionless(by.mu.rv) && ordering.Ordered(i.mu.shownAt()):
 		return false
-	case i.mu.refused.Len() == 0 && i.mu.refused.All() == nil:
+	case by.mu.refused.Len() == 0 && by.mu.refused.All() == nil:
 		return true
 	}
-	return !slices.ContainsFunc(from.selectedLocked(), func(o *Object) bool { // handlers must not receive a delete
-		return i.mu.refused.Has(store.ViewOf(o)) && !other.mu.refused.Has(store.ViewOf(o))
+	return !slices.ContainsFunc(p.selectedLocked(), func(o *Object) bool { // handlers must not receive a delete
+		return by.mu.refused.Has(store.ViewOf(o)) && !i.mu.refused.Has(store.ViewOf(o))
 	})
 }
 
@@ -226,7 +217,7 @@ func (r *reflector) continues(from *place) {
 	i.siblings.inherit(i, from.informer)
 
 	r.server.epoch = i.mu.epoch
-	r.at.replace, r.at.over = i.mu.doubt != nil, era{i.mu.epoch, i.mu.history}
+	r.at.replace, r.at.over = i.mu.doubt != nil, i.mu.era()
 	if ordering.Ordered(i.mu.rv) {
 		r.at.reach = i.mu.rv
 	}
@@ -244,10 +235,10 @@ func (r *reflector) continues(from *place) {
 	r.failures.away = !followed
 }
 
-// replaceLocked replaces the lease's place and moves its listeners along. It
-// reports whether a seen object requires an audit of the new informer. The
-// locks of both informers and of the pool are held.
-func (l *Lease) replaceLocked(from, to *place) (ask bool) {
+// replaceLocked replaces the place of a lease and moves its listeners along.
+// The locks of both informers and of the pool are held.
+func (h *handOver) replaceLocked(l *Lease, to *place) {
+	from := l.at.Load()
 	delete(from.informer.holders.leases, l)
 	to.informer.holders.leases[l] = struct{}{}
 	var shown []*Object
@@ -271,33 +262,14 @@ func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 	}
 
 	from.informer.mu.listeners = listeners
-	ask = to.informer.mu.seen.take(from.informer, to.key)
+	if to.informer.mu.seen.take(from.informer, to.key) {
+		h.asked = append(h.asked, to.informer)
+	}
 	l.at.Store(to)
 	from.informer.mu.waiters.wake()
-	if !l.pool.mu.closed {
-		l.pool.notices.add(l.pool, to.key, true)
+	if !h.pool.mu.closed {
+		h.pool.notices.add(to.key, true)
 	}
-
-	return ask
-}
-
-// selectedLocked returns the objects of the place's informer that pass its
-// selector.
-func (p *place) selectedLocked() []*Object {
-	out := []*Object{}
-	all := p.informer.mu.store
-	if name, one := p.selector.Name(); one && (p.key.Namespace != "" || all.CountIn("") == all.Count) {
-		if o := all.Get(p.key.Namespace, name); o != nil && p.selector.Match(o) {
-			out = append(out, o)
-		}
-		return out
-	}
-	for o := range all.In(p.selector.Namespace) {
-		if p.selector.Empty() || p.selector.Match(o) {
-			out = append(out, o)
-		}
-	}
-	return out
 }
 
 // Retarget moves the lease to another key of its cluster, for example when a
@@ -322,36 +294,31 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 		p.mu.Unlock()
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	from := l.at.Load()
+	h := handOver{pool: p, from: l.at.informer()}
 	i := p.findLocked(key, nil)
 	if i == nil {
 		i = p.startLocked(key)
 	}
 	i.holders.stay()
-	ask := l.retargetLocked(from, &place{key: key, informer: i, selector: newSelector(i.key, key)})
-	var h handOver
-	if was := from.informer; !was.holders.owned(was.key) && was.holders.linger == nil {
-		h = p.retireLocked(was)
+	h.retargetLocked(l, newPlace(key, i))
+	if !h.from.holders.owned(h.from.key) && h.from.holders.linger == nil {
+		h.retireLocked()
 	}
 	p.mu.Unlock()
 
-	i.copyIndexes(from.informer)
+	i.indexes().copyFrom(h.from.indexes())
 	h.finish()
-	if ask {
-		p.audits.seen(i)
-	}
 
 	return nil
 }
 
-// retargetLocked moves the lease even if the new informer is behind. It reports
-// whether a seen object requires an audit of that one. The pool's lock is held.
-func (l *Lease) retargetLocked(from, to *place) (ask bool) {
-	from.informer.mu.Lock()
-	defer from.informer.mu.Unlock()
-	if to.informer != from.informer {
+// retargetLocked moves a lease even if the new informer is behind.
+func (h *handOver) retargetLocked(l *Lease, to *place) {
+	h.from.mu.Lock()
+	defer h.from.mu.Unlock()
+	if to.informer != h.from {
 		to.informer.mu.Lock()
 		defer to.informer.mu.Unlock()
 	}
-	return l.replaceLocked(from, to)
+	h.replaceLocked(l, to)
 }

@@ -17,23 +17,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
-const (
-	// questionTimeout bounds how long a server may be silent after the history
-	// question.
-	questionTimeout = 30 * time.Second
-	// memoryTimeout is questionTimeout for an answer from memory, and
-	// memoryPause the time between two such questions if the first one did not
-	// help.
-	memoryTimeout = 5 * time.Second
-	memoryPause   = 2 * time.Minute
-	// maxUnanswered is how long a busy server may leave the history question
-	// unanswered before a list is tried.
-	maxUnanswered = 30 * time.Second
-	// nobody selects no object: Kubernetes names are no longer than 253
-	// characters, and any shorter name could be that of a resource's own
-	// object.
-	nobody = "metadata.name=fleetcache-history"
-)
+// nobody selects no object: Kubernetes names are no longer than 253 characters,
+// and any shorter name could be that of a resource's own object.
+const nobody = "metadata.name=fleetcache-history"
 
 // errMute indicates that a stream carried nothing although the same server has
 // answered such a question before.

@@ -32,7 +32,7 @@ func TestHazardInformerIsLeftInAnEarlierHistory(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.NoError(t, l.WaitForSync(t.Context()))
-			informers = append(informers, l.informer())
+			informers = append(informers, l.at.informer())
 		}
 		a, b := informers[0], informers[1]
 		requireHistory := func(number int) {
@@ -40,11 +40,11 @@ func TestHazardInformerIsLeftInAnEarlierHistory(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			for _, i := range informers {
-				require.Equal(t, number, i.shows().number, i.key)
+				require.Equal(t, number, i.relation().era().number, i.key)
 				require.NoError(t, i.distrustLocked(time.Minute))
 			}
 		}
-		first := a.shows()
+		first := a.relation().era()
 		requireHistory(0)
 
 		a.distrust(&elsewhereError{a.key, first, ErrHistory}) // b had not listed yet
@@ -52,7 +52,7 @@ func TestHazardInformerIsLeftInAnEarlierHistory(t *testing.T) {
 		b.distrust(&elsewhereError{b.key, first, ErrHistory}) // it has listed since
 		requireHistory(1)
 
-		second := a.shows()
+		second := a.relation().era()
 		_, entered := a.siblings.number(second.epoch, true, second.number)
 		require.True(t, entered) // before the lists of both had ended
 		for _, i := range informers {
@@ -96,15 +96,15 @@ func TestHazardContinuedInformerIsLeftInAnEarlierHistory(t *testing.T) {
 		p := newFakePool(t)
 		wide := acquireNamespaces(t, p, "")
 		rider := acquireNamespaces(t, p, "kubernetes.io/metadata.name=default")
-		require.Same(t, wide.informer(), rider.informer())
-		first := wide.informer().shows()
-		_, entered := wide.informer().siblings.number(first.epoch, true, first.number)
+		require.Same(t, wide.at.informer(), rider.at.informer())
+		first := wide.at.informer().relation().era()
+		_, entered := wide.at.informer().siblings.number(first.epoch, true, first.number)
 		require.True(t, entered)
 		wide.ReleaseNow()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.NotEqual(t, wide.Key(), rider.ServedBy())
-		require.Equal(t, first.number+1, rider.informer().shows().number)
+		require.Equal(t, first.number+1, rider.at.informer().relation().era().number)
 		require.NoError(t, rider.Trust(time.Minute))
 	})
 }
@@ -114,15 +114,15 @@ func TestHazardContinuedInformerIsLeftInAnEarlierHistory(t *testing.T) {
 func TestHazardFindingIsLostToADoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newFakePool(t)
-		i := acquireNamespaces(t, p, "").informer()
-		first := i.shows()
+		i := acquireNamespaces(t, p, "").at.informer()
+		first := i.relation().era()
 		i.interrupt(errAudited, func() { // as distrust and doubtful do, one right after the other
 			i.mu.doubt, i.mu.attempt.finding = ErrHistory, ErrHistory
 			i.mu.attempt.doubt(errLacked)
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, first.number+1, i.shows().number)
+		require.Equal(t, first.number+1, i.relation().era().number)
 		require.NoError(t, i.distrustLocked(time.Minute))
 	})
 }

@@ -53,7 +53,7 @@ func (p *Pool) runLocked(r *reflector) {
 	p.mu.informers[i.key] = i
 	p.audits.scheduleLocked(i)
 	if p.options.PermissionInterval > 0 {
-		p.rights.Join(&i.right)
+		p.rights.Join(&i.right.round)
 	}
 	i.cluster.informers[i] = struct{}{}
 	i.siblings.add(i)
@@ -82,22 +82,17 @@ func (p *Pool) findLocked(key Key, except *informer) *informer {
 // the linger, or ends the informer if it is not to linger.
 func (p *Pool) release(l *Lease, linger time.Duration) {
 	p.mu.Lock()
-	i := l.informer() // stays the same while the pool's lock is held
+	i := l.at.informer() // stays the same while the pool's lock is held
 	delete(i.holders.leases, l)
-	if i.holders.owned(i.key) || p.mu.informers[i.key] != i {
-		p.mu.Unlock()
-		return
-	}
-	if linger > 0 && (i.holders.idle() || i.holders.linger == nil) {
+	h := handOver{pool: p, from: i}
+	switch {
+	case i.holders.owned(i.key) || p.mu.informers[i.key] != i || !i.holders.idle() && i.holders.linger != nil:
+	case linger > 0:
 		var t *time.Timer
 		t = time.AfterFunc(linger, func() { p.expire(i, &t) })
 		i.holders.linger = t
-		p.mu.Unlock()
-		return
-	}
-	var h handOver
-	if i.holders.idle() || i.holders.linger == nil {
-		h = p.retireLocked(i)
+	default:
+		h.retireLocked()
 	}
 	p.mu.Unlock()
 
@@ -114,16 +109,15 @@ func (p *Pool) unused(i *informer) bool {
 // expire ends an informer whose linger is over, unless it was acquired at the
 // moment the timer fired.
 func (p *Pool) expire(i *informer, timer **time.Timer) {
+	h := handOver{pool: p, from: i}
 	p.mu.Lock()
 	// The timer of an earlier linger may get here after the informer was
 	// acquired and released again: linger is another timer then. Reading
 	// *timer under the lock orders the read after its assignment.
-	if i.holders.owned(i.key) || p.mu.informers[i.key] != i || i.holders.linger != *timer {
-		p.mu.Unlock()
-		return
+	if !i.holders.owned(i.key) && p.mu.informers[i.key] == i && i.holders.linger == *timer {
+		i.holders.linger = nil
+		h.retireLocked()
 	}
-	i.holders.linger = nil
-	h := p.retireLocked(i)
 	p.mu.Unlock()
 
 	h.finish()
@@ -134,8 +128,8 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 func (p *Pool) unlinkLocked(i *informer) {
 	delete(p.mu.informers, i.key)
 	p.audits.due.Remove(&i.plan.next)
-	p.rights.Leave(&i.right)
+	p.rights.Leave(&i.right.round)
 	delete(i.cluster.informers, i)
 	i.siblings.remove(i)
-	p.foldLocked(i.key.Cluster, i.cluster)
+	p.mu.records.fold(i.key.Cluster, i.cluster)
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/calls"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
@@ -49,10 +51,23 @@ func (e *IndexError) Error() string {
 // Unwrap returns the cause.
 func (e *IndexError) Unwrap() error { return e.Err }
 
-// compute calls the index function for each object, without locks, and recovers
-// from its panics. The first panic is logged, without the object's content:
-// objects may be secrets.
-func (i *informer) compute(x *store.Index, objects []*Object) []store.Computed {
+// indexes are those of an informer's store. Their functions are the user's, and
+// are called without the lock.
+type indexes struct {
+	key   *Key
+	calls *calls.Caller
+	mu    *sync.RWMutex // the informer's, which protects store
+	store **store.Store
+}
+
+func (i *informer) indexes() indexes {
+	return indexes{&i.key, &i.pool.calls, &i.mu.RWMutex, &i.mu.store}
+}
+
+// compute calls an index function for each object, and recovers from its
+// panics. The first panic is logged, without the object's content: objects may
+// be secrets.
+func (s indexes) compute(x *store.Index, objects []*Object) []store.Computed {
 	out := make([]store.Computed, 0, len(objects))
 	if x.Name == store.OwnerIndex { // it is not the user's
 		for _, o := range objects {
@@ -74,12 +89,11 @@ func (i *informer) compute(x *store.Index, objects []*Object) []store.Computed {
 			break
 		}
 		if !said {
-			callback.Log(i.pool.options.Logger, caught, "Callback panicked",
-				"informer", i.key.String(), "index", x.Name)
+			callback.Log(s.calls.Logger, caught, "Callback panicked", "informer", s.key.String(), "index", x.Name)
 		}
 		said = true
 		out = append(out, store.Computed{Err: ErrIndexPanicked})
-		i.pool.calls.Panicked(caught.Callback)
+		s.calls.Panicked(caught.Callback)
 	}
 
 	return out
@@ -105,20 +119,19 @@ func one(o *Object) iter.Seq[*Object] {
 	return func(yield func(*Object) bool) { yield(o) }
 }
 
-// lockWith takes the informer's lock together with the objects' values for
-// every index of the current store. The values are computed without the lock,
-// since the functions are the user's; if an index is added meanwhile, lockWith
+// lock takes the informer's lock together with the objects' values for every
+// index of the current store. If an index is added while they are computed, it
 // starts over.
-func (i *informer) lockWith(objects iter.Seq[*Object]) indexed {
+func (s indexes) lock(objects iter.Seq[*Object]) indexed {
 	var values indexed
 	for {
-		i.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(i.mu.store.Indexes),
+		s.mu.Lock()
+		missing := slices.DeleteFunc(slices.Clone((*s.store).Indexes),
 			func(x *store.Index) bool { _, ok := values[x]; return ok })
 		if len(missing) == 0 {
 			return values
 		}
-		i.mu.Unlock()
+		s.mu.Unlock()
 
 		if values == nil {
 			values = make(indexed, len(missing))
@@ -126,29 +139,28 @@ func (i *informer) lockWith(objects iter.Seq[*Object]) indexed {
 		for _, x := range missing {
 			values[x] = map[*Object]store.Computed{}
 			all := slices.Collect(objects)
-			for n, c := range i.compute(x, all) {
+			for n, c := range s.compute(x, all) {
 				values[x][all[n]] = c
 			}
 		}
 	}
 }
 
-// addIndex adds an index to the informer and fills it. It returns when queries
-// can use it. Once the index is registered, the writer supplies the values of
-// every object it puts; addIndex computes those of the objects that are already
-// there.
-func (i *informer) addIndex(name string, f TryIndexFunc) error {
-	x, missing, err := i.registerIndex(name, f)
+// add adds an index and fills it. It returns when queries can use it. Once the
+// index is registered, the writer supplies the values of every object it puts;
+// add computes those of the objects that are already there.
+func (s indexes) add(name string, f TryIndexFunc) error {
+	x, missing, err := s.register(name, f)
 	if err != nil || x == nil {
 		return err
 	}
-	values := i.compute(x, missing)
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	values := s.compute(x, missing)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
 	for n, o := range missing {
 		// An object that was replaced meanwhile is no longer in the store.
-		if i.mu.store.Of(o) == o {
+		if (*s.store).Of(o) == o {
 			x.Add(o, values[n])
 		}
 	}
@@ -158,31 +170,34 @@ func (i *informer) addIndex(name string, f TryIndexFunc) error {
 	return nil
 }
 
-// registerIndex returns the new index and the objects it lacks, or nil if it is
-// the built-in one and exists.
-func (i *informer) registerIndex(name string, values TryIndexFunc) (*store.Index, []*Object, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+// register returns the new index and the objects it lacks, or nil if it is the
+// built-in one and exists.
+func (s indexes) register(name string, values TryIndexFunc) (*store.Index, []*Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
-	if x := i.mu.store.Index(name); x != nil {
+	if x := (*s.store).Index(name); x != nil {
 		if name == store.OwnerIndex {
 			return nil, nil, nil
 		}
-		return nil, nil, fmt.Errorf("informer %s: index %q: %w", i.key, name, ErrIndexExists)
+		return nil, nil, fmt.Errorf("informer %s: index %q: %w", s.key, name, ErrIndexExists)
 	}
 
 	x := store.NewIndex(name, values)
-	i.mu.store.Indexes = append(slices.Clip(i.mu.store.Indexes), x)
+	(*s.store).Indexes = append(slices.Clip((*s.store).Indexes), x)
 
-	return x, slices.Collect(i.mu.store.All()), nil
+	return x, slices.Collect((*s.store).All()), nil
 }
 
-// indexReady reports whether queries can use an index.
-func (i *informer) indexReady(name string) bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	x := i.mu.store.Index(name)
-	return x != nil && x.Ready
+// copyFrom adds the indexes of another informer.
+func (s indexes) copyFrom(other indexes) {
+	other.mu.RLock()
+	all := (*other.store).Indexes // never changed in place
+	other.mu.RUnlock()
+
+	for _, x := range all {
+		_ = s.add(x.Name, x.Values) // it may have the index already
+	}
 }
 
 // checkIndex returns why queries of an index cannot be answered, or nil.
@@ -197,16 +212,5 @@ func checkIndex(x *store.Index, k Key) error {
 		Objects: count,
 		Object:  store.NameOf(o),
 		Err:     err,
-	}
-}
-
-// copyIndexes adds the indexes of another informer.
-func (i *informer) copyIndexes(from *informer) {
-	from.mu.RLock()
-	indexes := from.mu.store.Indexes // never changed in place
-	from.mu.RUnlock()
-
-	for _, x := range indexes {
-		_ = i.addIndex(x.Name, x.Values) // it may have the index already
 	}
 }

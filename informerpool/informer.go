@@ -11,7 +11,6 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
-	"github.com/fleetcache/fleetcache/informerpool/internal/rounds"
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/traits"
@@ -57,7 +56,7 @@ type informer struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the reflector has ended
 	wake   backoff.Waker // of the reflector, while it waits between attempts
-	right  rounds.Member[*informer]
+	right  right
 
 	// INVARIANT: the pool's lock protects holders and plan, since they decide
 	// whether, and how, the informer is part of the pool.
@@ -66,6 +65,7 @@ type informer struct {
 
 	signs     signs
 	published published
+	progress  progress
 
 	siblings *siblings         // it, and the other informers of its resource
 	lead     lead              // protected by the lock of siblings
@@ -114,7 +114,7 @@ func newInformer(p *Pool, key Key) *informer {
 	i := &informer{
 		key:     key,
 		pool:    p,
-		cluster: p.statsLocked(key.Cluster),
+		cluster: p.mu.records.open(key.Cluster),
 		ctx:     ctx,
 		cancel:  cancel,
 		done:    make(chan struct{}),
@@ -128,7 +128,7 @@ func newInformer(p *Pool, key Key) *informer {
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
 	i.mu.store, i.mu.seen.informer = store.New(), i
-	i.right.Value = i
+	i.right.informer, i.right.round.Value, i.progress.informer = i, &i.right, i
 
 	return i
 }
@@ -143,7 +143,7 @@ func (i *informer) run(r *reflector) {
 		}
 	}()
 	r.run(i.ctx)
-	r.unrefused()
+	r.refusal.End()
 	ended = true
 	i.ended()
 }
@@ -166,12 +166,9 @@ func (i *informer) ended() {
 // another informer for that key by now.
 func (p *Pool) forgetSource(key Key) {
 	source, keeps := p.options.Source.(interface{ forget(key Key) })
-	if !keeps {
-		return
-	}
 	p.mu.Lock() // so that no informer for the key starts meanwhile
 	defer p.mu.Unlock()
-	if p.mu.informers[key] == nil {
+	if keeps && p.mu.informers[key] == nil {
 		source.forget(key)
 	}
 }
@@ -186,13 +183,6 @@ func (i *informer) stop(cause error) {
 	i.mu.Unlock()
 
 	i.cancel(cause)
-}
-
-// hasSynced reports whether reads are served.
-func (i *informer) hasSynced() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.synced
 }
 
 // count adds one to the counts of the informer and of its cluster.
@@ -216,6 +206,63 @@ func (i *informer) proof(instant int64) {
 func (i *informer) unexpireLocked() {
 	if i.mu.detached.IsZero() && i.signs.expired.Swap(false) {
 		i.mu.waiters.wake()
-		i.pool.notices.add(i.pool, i.key, false)
+		i.pool.notices.add(i.key, false)
 	}
+}
+
+// outlook is what an informer offers to its users, apart from its objects: if
+// it changes, they are notified (Options.OnChanged).
+type outlook struct {
+	reads   readOutlook
+	state   State
+	lastErr string
+}
+
+// readOutlook is the part of it that decides whether, and how, reads are
+// answered.
+type readOutlook struct {
+	synced, unserved, polling bool
+
+	epoch    Epoch
+	history  int
+	refuted  string // why the cache answers no read
+	rejected int64  // objects, whose states became unknown
+	unknown  int
+}
+
+// changedLocked records what the informer shows, wakes those that wait for a
+// change of it, and records a notice of it if there is one.
+func (i *informer) changedLocked() {
+	i.siblings.reachLocked(i)
+	i.mu.waiters.wake()
+	if i.pool.options.OnChanged == nil || i.mu.state == StateDying || i.mu.state == StateGone {
+		return
+	}
+	now := outlook{
+		reads: readOutlook{
+			synced:   i.mu.synced,
+			unserved: i.mu.unserved,
+			polling:  i.mu.polling,
+			epoch:    i.mu.epoch,
+			history:  i.mu.history,
+			refuted:  errorText(i.refutedLocked()),
+			rejected: i.counts[countRejected].Load(),
+			unknown:  i.mu.refused.Len(),
+		},
+		state:   i.mu.state,
+		lastErr: errorText(i.mu.fault()),
+	}
+	if now == i.mu.outlook {
+		return
+	}
+	reads := now.reads != i.mu.outlook.reads
+	i.mu.outlook = now
+	i.pool.notices.add(i.key, reads) // the reflector is running: only it makes the state Gone
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

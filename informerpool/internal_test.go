@@ -71,7 +71,7 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 		r := &reflector{informer: &informer{cluster: c}, options: options}
 		r.informer.mu.store = store.New()
 		r.informer.mu.staged = r.informer.mu.store.Stage()
-		if err := r.checkBytes(nil, o); err == nil {
+		if err := r.informer.reserve(nil, o, options.MaxClusterBytes); err == nil {
 			stored++
 			reflectors = append(reflectors, r)
 		} else {

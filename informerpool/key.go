@@ -4,6 +4,8 @@
 package informerpool
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // Key identifies what one informer watches: one resource of one cluster, in all
@@ -128,6 +131,12 @@ func (k Key) wider() []Key {
 	return out
 }
 
+// mayList reports whether a list of the key may have an object: informers
+// refuse others.
+func (k Key) mayList(it wire.Item) bool {
+	return (wire.Expect{Namespace: k.Namespace}).Check(it) == nil
+}
+
 // newSelector returns the selector that serves the key narrow from an informer
 // for wide. Both keys are canonical.
 func newSelector(wide, narrow Key) (s selector.Selector) {
@@ -141,4 +150,37 @@ func newSelector(wide, narrow Key) (s selector.Selector) {
 		s.Fields = selector.ByFields(narrow.FieldSelector)
 	}
 	return s
+}
+
+// compareKeys orders keys by cluster, resource and selection.
+func compareKeys(a, b Key) int {
+	return cmp.Or(
+		cmp.Compare(a.Cluster.Namespace, b.Cluster.Namespace), cmp.Compare(a.Cluster.Name, b.Cluster.Name),
+		cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource),
+		cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
+	)
+}
+
+// KeyError describes an invalid field of a key.
+type KeyError struct {
+	Key   Key
+	Field string
+	Err   error
+}
+
+// Error implements error.
+func (e *KeyError) Error() string { return fmt.Sprintf("informer %s: %s: %v", e.Key, e.Field, e.Err) }
+
+// Unwrap returns the cause.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// refusedError is the error of an object of a key, or of all of them, that was
+// refused.
+func refusedError(key Key, why error) error {
+	if errors.Is(why, ErrRefused) {
+		return fmt.Errorf("%s: %w", key, why)
+	}
+	return fmt.Errorf("%s: %w: %w", key, ErrRefused, why)
 }

@@ -6,7 +6,6 @@ package informerpool
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,15 +25,10 @@ import (
 type Lease struct {
 	pool     *Pool
 	owner    string
-	at       atomic.Pointer[place] // replaced with the locks of both informers held
+	at       seat
 	released chan struct{}
 	once     sync.Once
-
-	mu struct { // never held while another lock is taken
-		sync.Mutex
-
-		listeners []*listener
-	}
+	attached attached
 }
 
 // place is the informer that serves a lease.
@@ -44,15 +38,43 @@ type place struct {
 	selector selector.Selector // narrows a wider informer down to key
 }
 
-func (l *Lease) informer() *informer { return l.at.Load().informer }
+// newPlace returns the place of a key at an informer that covers it.
+func newPlace(key Key, by *informer) *place {
+	return &place{key: key, informer: by, selector: newSelector(by.key, key)}
+}
+
+// selectedLocked returns the objects of the place's informer that pass its
+// selector.
+func (p *place) selectedLocked() []*Object {
+	out := []*Object{}
+	all := p.informer.mu.store
+	if name, one := p.selector.Name(); one && (p.key.Namespace != "" || all.CountIn("") == all.Count) {
+		if o := all.Get(p.key.Namespace, name); o != nil && p.selector.Match(o) {
+			out = append(out, o)
+		}
+		return out
+	}
+	for o := range all.In(p.selector.Namespace) {
+		if p.selector.Empty() || p.selector.Match(o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// seat is where a lease has its place. That is replaced with the locks of both
+// informers held.
+type seat struct{ atomic.Pointer[place] }
+
+func (s *seat) informer() *informer { return s.Load().informer }
 
 // lock locks the informer that serves the lease. The same informer serves it
 // for as long as the lock is held.
-func (l *Lease) lock() *place {
+func (s *seat) lock() *place {
 	for {
-		at := l.at.Load()
+		at := s.Load()
 		at.informer.mu.Lock()
-		if l.at.Load() == at {
+		if s.Load() == at {
 			return at
 		}
 		at.informer.mu.Unlock() // handed over meanwhile
@@ -60,11 +82,11 @@ func (l *Lease) lock() *place {
 }
 
 // rlock is lock for readers.
-func (l *Lease) rlock() *place {
+func (s *seat) rlock() *place {
 	for {
-		at := l.at.Load()
+		at := s.Load()
 		at.informer.mu.RLock()
-		if l.at.Load() == at {
+		if s.Load() == at {
 			return at
 		}
 		at.informer.mu.RUnlock()
@@ -76,27 +98,30 @@ func (l *Lease) Key() Key { return l.at.Load().key }
 
 // ServedBy returns the key of the informer that serves the lease, which may
 // cover more than the lease's own.
-func (l *Lease) ServedBy() Key { return l.informer().key }
+func (l *Lease) ServedBy() Key { return l.at.informer().key }
 
 // Retry makes the informer try at once if it waits between two attempts, as
 // [Pool.Wake] does for all informers of a cluster.
-func (l *Lease) Retry() { l.informer().wake.Kick() }
+func (l *Lease) Retry() { l.at.informer().wake.Kick() }
 
 // Release gives up the lease. It is idempotent and does not wait: a running
 // call of a handler continues. Afterwards reads through the lease fail with
 // [ErrReleased]. After the last release the informer lingers.
-func (l *Lease) Release() { l.release(l.pool.options.Linger) }
+func (l *Lease) Release() { l.release(l.pool.options.Linger, (*listener).remove) }
 
 // ReleaseNow is Release without the linger: if no other lease is held, the
 // informer stops at once. Use it where the caller has kept the informer long
 // enough itself.
-func (l *Lease) ReleaseNow() { l.release(0) }
+func (l *Lease) ReleaseNow() { l.release(0, (*listener).remove) }
 
-func (l *Lease) release(linger time.Duration) {
+// release gives up the lease, once. leave ends the delivery to a listener.
+func (l *Lease) release(linger time.Duration, leave func(*listener)) {
 	l.once.Do(func() {
+		// Close it before looking at the listeners: a listener that is attached
+		// later sees it.
 		close(l.released)
-		for _, ln := range l.attached() {
-			ln.sub.Remove(l)
+		for _, ln := range l.attached.all() {
+			leave(ln)
 		}
 		l.pool.release(l, linger)
 	})
@@ -106,7 +131,7 @@ func (l *Lease) release(linger time.Duration) {
 // its events, or for ctx. If such a handler calls Close, Close does not wait
 // for that handler.
 func (l *Lease) Close(ctx context.Context) error {
-	listeners := l.attached()
+	listeners := l.attached.all()
 	l.Release()
 	for _, ln := range listeners {
 		if err := ln.sub.drain(ctx, ln); err != nil {
@@ -121,70 +146,7 @@ func (l *Lease) Close(ctx context.Context) error {
 // The informer stops at once, without lingering, unless another lease is held;
 // only the objects of those deletes stay in memory. Like [Lease.Release],
 // Retire is idempotent and does not wait.
-func (l *Lease) Retire() {
-	l.once.Do(func() {
-		// Close it before looking at the listeners: a listener that is attached
-		// later sees it.
-		close(l.released)
-		for _, ln := range l.attached() {
-			l.part(ln)
-		}
-		l.pool.release(l, 0)
-	})
-}
-
-// part separates a listener from the lease. It offers the deletes of the
-// objects the listener has delivered, whether or not the informer has already
-// forgotten them.
-func (l *Lease) part(ln *listener) {
-	l.detach(ln, ln.evictLocked)
-	ln.sub.part(ln)
-}
-
-func (l *Lease) attached() []*listener {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.mu.listeners)
-}
-
-// attach connects a listener to the informer and replays the cached objects. It
-// reports false if the lease was released.
-func (l *Lease) attach(ln *listener) bool {
-	l.mu.Lock()
-	l.mu.listeners = append(l.mu.listeners, ln)
-	l.mu.Unlock()
-
-	i := l.lock().informer
-	defer i.mu.Unlock()
-
-	// A Release that found the listener may already have detached it: it closed
-	// released before that, so the check below sees it. A later Release
-	// detaches what is attached here.
-	if l.gone() != nil || i.mu.state == StateDying || i.mu.state == StateGone {
-		return false
-	}
-	i.mu.listeners = append(i.mu.listeners, ln)
-	if i.mu.synced {
-		ln.replayLocked(i.mu.store)
-	}
-
-	return true
-}
-
-// detach disconnects a listener from the informer, and then calls last with the
-// informer's lock, unless it was not connected.
-func (l *Lease) detach(ln *listener, last func(*informer)) {
-	i := l.lock().informer
-	if at := slices.Index(i.mu.listeners, ln); at >= 0 {
-		i.mu.listeners = slices.Delete(i.mu.listeners, at, at+1)
-		last(i)
-	}
-	i.mu.Unlock()
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.listeners = slices.DeleteFunc(l.mu.listeners, func(x *listener) bool { return x == ln })
-}
+func (l *Lease) Retire() { l.release(0, (*listener).part) }
 
 // gone returns ErrReleased after the release, ErrClosed after the pool was
 // closed, and nil before.
@@ -194,7 +156,7 @@ func (l *Lease) gone() error {
 		return ErrReleased
 	default:
 	}
-	if l.informer().ctx.Err() != nil {
+	if l.at.informer().ctx.Err() != nil {
 		return ErrClosed
 	}
 	return nil
@@ -206,7 +168,7 @@ func (l *Lease) readableLocked() error {
 	if err := l.gone(); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
 	}
-	if !l.informer().mu.synced {
+	if !l.at.informer().mu.synced {
 		return fmt.Errorf("%s: %w", l.Key(), ErrNotSynced)
 	}
 	return nil
@@ -216,7 +178,7 @@ func (l *Lease) readableLocked() error {
 // [ErrRefused] if every state received for the object was refused, or one that
 // satisfies apierrors.IsNotFound. The object is shared and read-only.
 func (l *Lease) Get(namespace, name string) (*Object, error) {
-	at := l.rlock()
+	at := l.at.rlock()
 	err := l.readableLocked()
 	i := at.informer
 	i.mu.store.Sight.Look()
@@ -226,13 +188,10 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	}
 	i.mu.RUnlock()
 
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !at.selector.Empty() && !at.selector.Match(o) {
-		o = nil
-	}
-	if o == nil {
+	case o == nil || !at.selector.Empty() && !at.selector.Match(o):
 		return nil, apierrors.NewNotFound(at.key.Resource.GroupResource(), name)
 	}
 	return o, nil
@@ -244,7 +203,7 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 // of the resource, which may have ended, has shown a later state of the object: a
 // read that is answered all the same goes back in time.
 func (l *Lease) Find(namespace, name string, grace time.Duration) (*Object, error) {
-	at := l.rlock()
+	at := l.at.rlock()
 	i := at.informer
 	defer i.mu.RUnlock()
 	if err := l.readableLocked(); err != nil {
@@ -261,7 +220,7 @@ func (l *Lease) Find(namespace, name string, grace time.Duration) (*Object, erro
 	if !at.selector.Empty() && !at.selector.Match(o) {
 		o = nil
 	}
-	if shown, is := i.outdatedLocked(namespace, name, o); is {
+	if shown, is := i.siblings.outdatedLocked(i, namespace, name, o); is {
 		return nil, fmt.Errorf("%s: %w: at resourceVersion %s, and not %s", at.key, ErrOutdated, i.mu.rv, shown)
 	}
 	return o, nil
@@ -283,7 +242,7 @@ func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 // re-created with another scope, and the cached objects show that before
 // discovery is queried again.
 func (l *Lease) Namespaced() (namespaced, known bool) {
-	s := store.Scope(l.informer().published.scope.Load())
+	s := store.Scope(l.at.informer().published.scope.Load())
 	return s == store.ScopeNamespace, s != store.ScopeUnknown
 }
 
@@ -302,12 +261,12 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 	if name == "" || name == store.OwnerIndex {
 		return fmt.Errorf("%s: index %q: %w", l.Key(), name, ErrIndexExists)
 	}
-	i := l.informer()
-	if err := i.addIndex(name, values); err != nil {
+	i := l.at.informer()
+	if err := i.indexes().add(name, values); err != nil {
 		return err
 	}
-	if now := l.informer(); now != i { // handed over meanwhile
-		_ = now.addIndex(name, values) // it may have the index already
+	if now := l.at.informer(); now != i { // handed over meanwhile
+		_ = now.indexes().add(name, values) // it may have the index already
 	}
 	return nil
 }
@@ -317,7 +276,7 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 // or refused afterwards has synced all the same, and serves its last state. Use
 // [Lease.Trust] to know whether that may be taken for the server's.
 func (l *Lease) HasSynced() bool {
-	defer l.rlock().informer.mu.RUnlock()
+	defer l.at.rlock().informer.mu.RUnlock()
 	return l.readableLocked() == nil
 }
 
@@ -325,7 +284,7 @@ func (l *Lease) HasSynced() bool {
 // the server does not let it watch or gives no versions: the cache is as old as
 // the last list.
 func (l *Lease) Polls() bool {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 	return i.mu.polling
 }
@@ -333,14 +292,14 @@ func (l *Lease) Polls() bool {
 // ResourceVersion returns the version that the cache has reached, by events and
 // bookmarks; empty before the first list.
 func (l *Lease) ResourceVersion() string {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 	return i.mu.rv
 }
 
 // Epoch returns the epoch of the objects that reads return now.
 func (l *Lease) Epoch() Epoch {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 	return i.mu.epoch
 }
@@ -348,6 +307,6 @@ func (l *Lease) Epoch() Epoch {
 // ListedIn reports whether reads return objects of an epoch: the informer's
 // last list was in it. Unlike the other methods it takes no lock.
 func (l *Lease) ListedIn(epoch Epoch) bool {
-	in := l.informer().published.listed.Load()
+	in := l.at.informer().published.listed.Load()
 	return in != nil && *in == epoch
 }

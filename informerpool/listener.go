@@ -4,6 +4,10 @@
 package informerpool
 
 import (
+	"cmp"
+	"slices"
+	"sync"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
@@ -33,6 +37,76 @@ type listener struct {
 	parted   bool // it has no lease any more; pending changes are still delivered
 	replayed bool
 	synced   chan struct{} // closed with replayed
+}
+
+// attached are the listeners of a lease.
+type attached struct {
+	mu        sync.Mutex // protects listeners; never held while another lock is taken
+	listeners []*listener
+}
+
+func (a *attached) add(ln *listener) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.listeners = append(a.listeners, ln)
+}
+
+func (a *attached) remove(ln *listener) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.listeners = slices.DeleteFunc(a.listeners, func(x *listener) bool { return x == ln })
+}
+
+func (a *attached) all() []*listener {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.listeners)
+}
+
+// attach connects the listener to the informer that serves its lease, and
+// replays the cached objects. It reports false if the lease was released.
+func (ln *listener) attach() bool {
+	l := ln.lease
+	l.attached.add(ln)
+	i := l.at.lock().informer
+	defer i.mu.Unlock()
+
+	// A Release that found the listener may already have detached it: it closed
+	// released before that, so the check below sees it. A later Release
+	// detaches what is attached here.
+	if l.gone() != nil || i.mu.state == StateDying || i.mu.state == StateGone {
+		return false
+	}
+	i.mu.listeners = append(i.mu.listeners, ln)
+	if i.mu.synced {
+		ln.replayLocked(i.mu.store)
+	}
+
+	return true
+}
+
+// detach disconnects the listener from its informer, and then calls last with
+// the informer's lock, unless it was not connected.
+func (ln *listener) detach(last func(*informer)) {
+	i := ln.lease.at.lock().informer
+	if at := slices.Index(i.mu.listeners, ln); at >= 0 {
+		i.mu.listeners = slices.Delete(i.mu.listeners, at, at+1)
+		last(i)
+	}
+	i.mu.Unlock()
+
+	ln.lease.attached.remove(ln)
+}
+
+// remove ends the delivery at once.
+func (ln *listener) remove() { ln.sub.Remove(ln.lease) }
+
+// part separates the listener from its lease. It offers the deletes of the
+// objects that it has delivered, whether or not the informer has already
+// forgotten them.
+func (ln *listener) part() {
+	ln.detach(ln.evictLocked)
+	ln.sub.part(ln)
 }
 
 // key returns the key of the lease.
@@ -83,10 +157,7 @@ func (ln *listener) offerAll(c delta.Change) {
 		c.Old = received
 	}
 
-	o := c.New
-	if o == nil {
-		o = c.Old
-	}
+	o := cmp.Or(c.New, c.Old)
 	it := item{listener: ln, namespace: o.GetNamespace(), name: o.GetName()}
 	s := ln.sub
 	s.mu.Lock()

@@ -4,9 +4,13 @@
 package informerpool
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -50,6 +54,7 @@ type listing struct {
 // beginList begins a list, which becomes that of the reflector.
 func beginList(r *reflector) *listing {
 	r.listing = &listing{draft: beginDraft(r.informer), reflector: r}
+	r.listing.floor = r.listing.shown()
 	return r.listing
 }
 
@@ -59,6 +64,112 @@ func (l *listing) restart() {
 	*l = listing{draft: l.draft, reflector: l.reflector, floor: l.floor}
 }
 
+// paged lists page by page.
+func (l *listing) paged(ctx context.Context) (err error) {
+	r := l.reflector
+	defer func() { l.abort(err) }()
+	opts := r.server.listOptions()
+	opts.Limit = r.server.pageSize(r.options)
+	r.informer.count(countLists)
+
+	rv, err := r.server.pageByPage(&opts, func() (wire.ListHeader, error) {
+		header, err := l.page(ctx, opts)
+		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
+			// The server forgets the version of the list faster than the pages
+			// are read. A list in a single response has a single version: start
+			// over with that.
+			l.restart()
+			opts.Limit, opts.Continue = 0, ""
+			r.informer.count(countLists)
+			header, err = l.page(ctx, opts)
+		}
+		if err == nil && header.Continue != "" {
+			err = l.lags(header.ResourceVersion)
+		}
+		return header, err
+	})
+	if err != nil {
+		r.server.shrink(opts.Limit, err)
+		return err
+	}
+	return l.finish(rv)
+}
+
+func (l *listing) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
+	r := l.reflector
+	p, err := r.server.openPage(ctx, opts, r.options.StallTimeout, false)
+	if err != nil {
+		return wire.ListHeader{}, err
+	}
+	defer p.close()
+	r.kind.unnamed, r.kind.inPage = 0, true
+	header, err := p.read(func(at scanner) error { return l.apply(wire.Added, at, p.header()) })
+	if err != nil {
+		return header, err
+	}
+	if err := r.kind.list(header, p.count, r.kind.unnamed); err != nil {
+		return header, fmt.Errorf("%s: %w", r.informer.key, err)
+	}
+	r.kind.inPage = false
+
+	return header, nil
+}
+
+// streamed applies the objects that a stream begins with.
+func (l *listing) streamed(s *stream) (err error) {
+	r := l.reflector
+	defer func() { l.abort(err) }()
+	var bound endless
+	for {
+		frame, err := s.next()
+		if errors.Is(err, ErrStalled) || bound.passed(frame.Type, l.repeats) {
+			return fmt.Errorf("%s: %w", r.informer.key, errEndless)
+		}
+		if err != nil {
+			return eofIsUnexpected(err)
+		}
+
+		if frame.Type == wire.Bookmark {
+			end, it, err := initialEventsEnd(frame)
+			if err == nil {
+				err = r.kind.bookmark(&it)
+			}
+			if err != nil {
+				return err
+			}
+			if !end {
+				return errNoStream
+			}
+			r.server.ends = true
+			return l.finish(it.ResourceVersion)
+		}
+
+		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
+			return err
+		}
+	}
+}
+
+// endless bounds the initial objects of a stream. A server that treats the
+// request as one for a plain watch keeps sending changes for ever, and the list
+// would never be complete.
+type endless struct {
+	began, changing time.Time
+}
+
+// passed reports whether a frame comes too late to be part of a list.
+func (b *endless) passed(frame string, repeats int) bool {
+	now := time.Now()
+	if b.began.IsZero() {
+		b.began = now
+	}
+	if b.changing.IsZero() && (frame == wire.Modified || frame == wire.Deleted) {
+		b.changing = now
+	}
+	return repeats > maxRepeats || now.Sub(b.began) > maxInitial ||
+		!b.changing.IsZero() && now.Sub(b.changing) > maxChanges
+}
+
 // apply applies one object of the list, or one change that arrived while it was
 // streamed.
 func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error {
@@ -66,19 +177,20 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if header.ResourceVersion != "" {
 		l.version = header.ResourceVersion
 	}
-	o, err := r.object(frame, at, header)
-	if err != nil {
+	switch o, err := r.object(frame, at, header); {
+	case err != nil:
 		return err
-	}
-	if o == nil {
-		return l.nonsense()
-	}
-	if frame == wire.Deleted {
+	case o == nil && l.rejected > maxRefused && l.rejected > l.accepted:
+		return l.refusal() // the rest is not worth reading
+	case o == nil:
+		return nil
+	case frame == wire.Deleted:
 		l.accept(o)
 		l.drop(store.ViewOf(o), func(earlier *Object) bool { return !ordering.Older(o, earlier) })
 		return nil
+	default:
+		return l.admit(o)
 	}
-	return l.admit(o)
 }
 
 // accept counts an object of the list.
@@ -110,15 +222,6 @@ func (l *listing) refuse(name types.NamespacedName, version string, why error) b
 	l.senseless = l.senseless || !limit
 	l.rejected++
 	return l.refused.Add(name, version, why)
-}
-
-// nonsense returns why a list under way is not worth reading to its end, or
-// nil.
-func (l *listing) nonsense() error {
-	if l.rejected > maxRefused && l.rejected > l.accepted {
-		return l.refusal()
-	}
-	return nil
 }
 
 func (l *listing) refusal() error {
@@ -161,7 +264,7 @@ func (l *listing) take(o *Object) error {
 
 // keep stages an object, unless it exceeds the budget.
 func (l *listing) keep(earlier, o *Object) error {
-	if err := l.reflector.checkBytes(earlier, o); err != nil {
+	if err := l.informer.reserve(earlier, o, l.reflector.options.MaxClusterBytes); err != nil {
 		return l.pass(o, err)
 	}
 	l.change(func(staged *store.Store) { staged.Put(earlier, o, nil) })
@@ -174,7 +277,7 @@ func (l *listing) keep(earlier, o *Object) error {
 // own history is over. No more is skipped than may be cached.
 func (l *listing) pass(o *Object, err error) error {
 	r := l.reflector
-	if l.weight += int64(o.Size()); !r.informer.hasSynced() || l.weight > r.options.MaxClusterBytes {
+	if l.weight += int64(o.Size()); !r.informer.relation().synced || l.weight > r.options.MaxClusterBytes {
 		return err
 	}
 	l.cramped = err
@@ -220,4 +323,56 @@ func goesBack(cached, listed *Object, opaque bool) bool {
 	}
 	rv := listed.GetResourceVersion()
 	return !opaque && !ordering.Versionless(rv) && (ordering.Older(listed, cached) || rv == cached.GetResourceVersion())
+}
+
+// maxLagging is how long lists may be older than what was shown before they
+// began, if no informer that follows its server has shown it. Nothing else
+// would end that if the server was restored since.
+const maxLagging = 30 * time.Second
+
+// floor is the highest version of a resource that informers have shown before a
+// list began. An API server's list is never older, but one of several servers behind
+// a balancer, or a gateway with a cache of its own, may lag: its list would
+// bring back what reads have shown as deleted.
+type floor struct {
+	shown    string // by any informer, also one that has ended
+	followed string // by an informer that follows its server
+}
+
+// shown returns the floor of a list that is about to begin. Which informers
+// follow their server matters only once lists lag.
+func (l *listing) shown() (f floor) {
+	r, i := l.reflector, l.informer
+	f.shown = i.siblings.beginList(i, r.server.epoch)
+	if r.failures.lagging.IsZero() {
+		return f
+	}
+	for _, other := range i.siblings.others(i) {
+		other.mu.RLock()
+		if other.mu.synced && other.mu.doubt == nil && other.mu.epoch == r.server.epoch && other.mu.follows() {
+			f.followed = ordering.Further(f.followed, other.mu.shownAt())
+		}
+		other.mu.RUnlock()
+	}
+
+	return f
+}
+
+// lags returns an error if a list at a version is older than what was shown
+// before it began. The list is repeated then. Versions of another history, and
+// those that each informer counts, are not comparable.
+func (l *listing) lags(rv string) error {
+	r := l.reflector
+	if !ordering.Behind(rv, l.floor.shown) || l.apart() || r.options.countsVersions(r.informer.key) {
+		r.failures.lagging = time.Time{}
+		return nil
+	}
+	if r.failures.lagging.IsZero() {
+		r.failures.lagging = time.Now()
+	}
+	if time.Since(r.failures.lagging) >= maxLagging && !ordering.Behind(rv, l.floor.followed) {
+		r.informer.siblings.forgetShown()
+		return nil
+	}
+	return fmt.Errorf("%s: %w: list is at %s, and %s was shown before", r.informer.key, errLags, rv, l.floor.shown)
 }

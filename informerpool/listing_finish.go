@@ -28,7 +28,7 @@ func (l *listing) finish(rv string) error {
 	if err := l.lags(rv); err != nil {
 		return err
 	}
-	r.setUnversioned(l, rv)
+	l.setUnversioned(rv)
 	if !r.at.replace && ordering.Behind(rv, r.at.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
 	}
@@ -44,7 +44,7 @@ func (l *listing) finish(rv string) error {
 	l.over = true
 	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
 	r.listing, r.at.distrust = nil, nil
-	before, entered := r.informer.shows(), false
+	before, entered := r.informer.relation().era(), false
 	l.history, entered = l.number(before)
 	if l.another = l.apart(); l.another {
 		r.at.reach = ""
@@ -110,13 +110,41 @@ func (l *listing) verdict() error {
 	return nil
 }
 
+// setUnversioned records whether the resource has versions, as a complete list
+// at a version shows. A list without objects and version does not show it.
+func (l *listing) setUnversioned(rv string) {
+	r := l.reflector
+	none := ordering.Versionless(rv)
+	if none && l.accepted == 0 {
+		return
+	}
+	is := none && l.unversioned > 0
+	r.server.bare = is
+	if is == r.informer.mu.unversioned { // only the reflector writes it, and reads it without a lock
+		return
+	}
+	r.informer.mu.Lock()
+	r.informer.mu.unversioned = is
+	r.informer.mu.Unlock()
+
+	log := r.options.Logger.WithValues("informer", r.informer.key.String())
+	switch {
+	case !r.log.lines.Allow("versions", time.Now()):
+	case is:
+		log.Info("Objects have no resourceVersion: changes are found by lists",
+			"interval", r.options.PollInterval.String())
+	default:
+		log.Info("Objects have resourceVersions")
+	}
+}
+
 // trim ends a complete list that skipped objects. It removes the objects that
 // the list lacks, so that the next list has room, and returns why the list is
 // not the informer's state. No object of another history is stored, so that no
 // read shows objects of both.
 func (l *listing) trim(rv string) error {
 	r := l.reflector
-	another := l.apart() || !r.informer.certain()
+	another := l.apart() || !r.informer.relation().certain()
 	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
 		l.commitTrimmed(rv, l.cramped)
@@ -124,10 +152,10 @@ func (l *listing) trim(rv string) error {
 	}
 	l.giveUp(l.cramped)
 	if !r.at.replace {
-		r.at.replaces(r.informer.shows()) // the next list may not contradict the remaining objects
+		r.at.replaces(r.informer.relation().era()) // the next list may not contradict the remaining objects
 	}
 	if l.broken != nil {
-		r.rolledBack(l.broken, r.informer.shows())
+		r.rolledBack(l.broken, r.informer.relation().era())
 	}
 
 	return l.cramped
@@ -147,7 +175,7 @@ func (l *listing) abort(err error) {
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
 	own := confirmed && !l.apart() && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach) &&
-		r.informer.certain() && l.disproved(l.version) == nil
+		r.informer.relation().certain() && l.disproved(l.version) == nil
 	if own && !errors.Is(err, ErrBudget) {
 		l.commitPart()
 		return
@@ -173,7 +201,7 @@ func (l *listing) number(over era) (number int, entered bool) {
 // store that contradicts the list.
 func (l *listing) disproved(rv string) error {
 	r := l.reflector
-	if l.apart() || r.informer.countsVersions() || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
+	if l.apart() || r.options.countsVersions(r.informer.key) || len(l.seen) == 0 && r.informer.mu.staged.Count == 0 {
 		return nil
 	}
 	for _, i := range r.informer.siblings.overlapping(r.informer) {
@@ -182,13 +210,6 @@ func (l *listing) disproved(rv string) error {
 		}
 	}
 	return nil
-}
-
-// countsVersions reports whether each informer counts its own versions, since the
-// server has none.
-func (i *informer) countsVersions() bool {
-	source, ok := i.pool.options.Source.(interface{ counting(key Key) bool })
-	return ok && source.counting(i.key)
 }
 
 // disprovedBy is disproved for one of the other informers.

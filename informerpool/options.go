@@ -197,6 +197,13 @@ func (o *Options) TransformOf(resource schema.GroupResource) TransformFunc {
 	return o.Transforms[schema.GroupResource{}]
 }
 
+// countsVersions reports whether each informer of a key counts its own
+// versions, since the server has none.
+func (o *Options) countsVersions(key Key) bool {
+	source, ok := o.Source.(interface{ counting(key Key) bool })
+	return ok && source.counting(key)
+}
+
 // withDefaults returns the options with every zero value replaced, or one error
 // that joins all invalid options.
 func (o Options) withDefaults() (Options, error) {

@@ -35,8 +35,9 @@ type Pool struct {
 	ctx     context.Context //nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // reflectors, their questions, and deliveries of subscriptions and notices
-	notices notices        // for Options.OnChanged
-	rights  *rounds.Rounds[*informer]
+	notices notices
+	kept    kept
+	rights  *rounds.Rounds[*right]
 	audits  audits
 
 	undefined atomic.Bool // it was logged that definitions may not be listed
@@ -49,8 +50,7 @@ type Pool struct {
 		// INVARIANT: informers are removed from the map before they are
 		// stopped, so that the ones in it are alive.
 		informers     map[Key]*informer
-		stats         map[types.NamespacedName]*clusterStats // kept until Forget
-		forgotten     counts                                 // of clusters that were forgotten
+		records       records
 		subscriptions map[*Subscription]struct{}
 		closed        bool
 	}
@@ -76,12 +76,15 @@ func New(o Options) (*Pool, error) {
 		clock:   clock{zero: time.Now()},
 		ctx:     ctx,
 		cancel:  cancel,
+		notices: notices{ctx: ctx, changed: o.OnChanged},
+		kept:    kept{snapshots: o.Snapshots},
 	}
-	p.rights = rounds.New(ctx, o.PermissionInterval, p.running.Go, (*informer).checkRight)
+	p.notices.calls, p.notices.spawn, p.kept.calls = &p.calls, p.running.Go, &p.calls
+	p.rights = rounds.New(ctx, o.PermissionInterval, p.running.Go, (*right).check)
 	p.audits.pool, p.audits.timer = p, time.AfterFunc(time.Hour, p.audits.next)
 	p.audits.timer.Stop() // until an audit is due
 	p.mu.informers = map[Key]*informer{}
-	p.mu.stats = map[types.NamespacedName]*clusterStats{}
+	p.mu.records.of = map[types.NamespacedName]*clusterStats{}
 	p.mu.subscriptions = map[*Subscription]struct{}{}
 
 	return p, nil
@@ -128,7 +131,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	}
 	i.holders.stay()
 	l := &Lease{pool: p, owner: owner, released: make(chan struct{})}
-	l.at.Store(&place{key: key, informer: i, selector: newSelector(i.key, key)})
+	l.at.Store(newPlace(key, i))
 	i.holders.leases[l] = struct{}{}
 
 	return l, started, nil
@@ -138,7 +141,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 // once, for example after a reconnect, and resets their back-off.
 func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Lock()
-	c := p.mu.stats[cluster]
+	c := p.mu.records.of[cluster]
 	p.mu.Unlock()
 
 	if c != nil {
@@ -197,7 +200,7 @@ func (p *Pool) nudgeRefused(except *informer) {
 // receive deletes, reads fail with [ErrNotSynced], and leases remain. The
 // informers list again when the source's Ready returns. Evict does not wait.
 func (p *Pool) Evict(cluster types.NamespacedName) {
-	p.dropSnapshots(cluster, errEvicted)
+	p.kept.dropCluster(cluster, errEvicted)
 	for _, i := range p.of(cluster) {
 		i.interrupt(errEvicted, func() { i.mu.attempt.evicted = true })
 	}
@@ -207,7 +210,7 @@ func (p *Pool) of(cluster types.NamespacedName) []*informer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	c := p.mu.stats[cluster]
+	c := p.mu.records.of[cluster]
 	if c == nil {
 		return nil
 	}
@@ -224,13 +227,10 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.rights.Stop()
 	informers := p.mu.informers
 	p.mu.informers = map[Key]*informer{}
-	for _, c := range p.mu.stats {
+	for _, c := range p.mu.records.of {
 		clear(c.informers)
 	}
-	subs := make([]*Subscription, 0, len(p.mu.subscriptions))
-	for s := range p.mu.subscriptions {
-		subs = append(subs, s)
-	}
+	subs := slices.Collect(maps.Keys(p.mu.subscriptions))
 	for _, i := range informers {
 		i.holders.stay()
 	}
@@ -244,10 +244,6 @@ func (p *Pool) Close(ctx context.Context) error {
 	}
 	p.cancel(ErrClosed)
 
-	return p.wait(ctx)
-}
-
-func (p *Pool) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { // ends with the last reflector: reflectors end with their ctx
 		p.running.Wait()

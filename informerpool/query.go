@@ -17,11 +17,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// Object is one cached object: a read-only client.Object whose metadata is
-// available without decoding the body. DeepCopyObject returns a mutable
-// *unstructured.Unstructured; Into decodes into any form.
-type Object = packed.Object
-
 // Query narrows a list. The zero Query selects everything.
 type Query struct {
 	// Namespace selects one namespace; empty means all.
@@ -43,7 +38,7 @@ type Query struct {
 // error is [ErrReleased], [ErrNotSynced], [ErrNoIndex] or an [*IndexError]. The
 // objects are shared and read-only.
 func (l *Lease) List(q Query) ([]*Object, string, error) {
-	candidates, rv, narrow, err := l.candidates(l.byOwner(&q))
+	candidates, rv, narrow, err := l.candidates(&q)
 	if err != nil {
 		return nil, "", err
 	}
@@ -65,7 +60,7 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 // filters during iteration, without a lock, and shows no later changes. It can
 // be iterated more than once.
 func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
-	candidates, _, narrow, err := l.candidates(l.byOwner(&q))
+	candidates, _, narrow, err := l.candidates(&q)
 	if err != nil {
 		return nil, err
 	}
@@ -84,23 +79,16 @@ func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 	}, nil
 }
 
-// byOwner turns a query by owner into one on the built-in index, which the
-// first such query builds. Queries that arrive while it is being built scan
-// every object instead.
-func (l *Lease) byOwner(q *Query) Query {
-	if q.Owner == "" || q.Index != "" {
-		return *q
-	}
-	if l.informer().addIndex(store.OwnerIndex, store.OwnerUIDs) == nil && l.informer().indexReady(store.OwnerIndex) {
-		q.Index, q.Value, q.Owner = store.OwnerIndex, string(q.Owner), ""
-	}
-	return *q
-}
-
 // candidates copies the objects that the indexes narrow a query down to. The
-// other criteria are checked without the lock.
-func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow selector.Selector, err error) {
-	at := l.rlock()
+// other criteria are checked without the lock. A query by owner becomes one on
+// the built-in index, which the first such query builds. Queries that arrive
+// while it is being built scan every object instead.
+func (l *Lease) candidates(q *Query) (objects []*Object, rv string, narrow selector.Selector, err error) {
+	byOwner := q.Owner != "" && q.Index == ""
+	if byOwner {
+		_ = l.at.informer().indexes().add(store.OwnerIndex, store.OwnerUIDs)
+	}
+	at := l.at.rlock()
 	i := at.informer
 	defer i.mu.RUnlock()
 
@@ -109,6 +97,9 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow select
 	}
 	i.mu.store.Sight.Look()
 
+	if x := i.mu.store.Index(store.OwnerIndex); byOwner && x != nil && x.Ready {
+		q.Index, q.Value, q.Owner = store.OwnerIndex, string(q.Owner), ""
+	}
 	if q.Index != "" {
 		x := i.mu.store.Index(q.Index)
 		if x == nil || !x.Ready {

@@ -44,9 +44,8 @@ type reflector struct {
 	log        interruptions
 	rollback   backoff.Relapse // the history went back
 	beginnings backoff.Relapse // a stream began with the objects that exist, and a list was due
-	rings      backoff.Relapse // a watch without versions has shown something else than the cache
-	unheard    uint64          // the number of changes of the cache when that happened last
-	suspected  time.Time       // when a stream made a list due by an object without a version
+	bell       bell
+	suspected  time.Time // when a stream made a list due by an object without a version
 	server     server
 	session    session
 	restores   int // attempts to continue a kept state
@@ -57,9 +56,11 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 		informer: i,
 		options:  &i.pool.options,
 		backoff:  b,
+		refusal:  backoff.Refusal{Refused: &i.cluster.refused},
 		server:   server{informer: i},
 		kind:     kindCheck{informer: i},
 		log:      interruptions{informer: i},
+		bell:     bell{informer: i},
 	}
 }
 
@@ -94,15 +95,15 @@ func (r *reflector) run(ctx context.Context) {
 // attemptOnce makes one attempt: it waits for the cluster, lists or resumes,
 // and follows the changes until the stream ends.
 func (r *reflector) attemptOnce(ctx context.Context) {
-	ctx, forgot := r.informer.begin(ctx)
+	ctx, forgot := r.informer.progress.begin(ctx)
 	if forgot {
-		r.unrefused()
+		r.refusal.End()
 		*r = newReflector(r.informer, r.backoff)
 		r.restores = maxRestores
 		r.informer.published.definition.Store(nil)
 	}
 	r.session.relisted, r.session.listens, r.server.answers = false, false, false
-	r.heedAudit(r.informer.takeFinding())
+	r.heedAudit(r.informer.progress.takeFinding())
 	began := time.Now()
 	err := errUnreturned
 	defer func() { r.backoff.Wait = r.conclude(ctx, began, err) }()
@@ -123,32 +124,32 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 // heedAudit acts on the finding of an audit.
 func (r *reflector) heedAudit(found error) {
 	if found != nil {
-		r.informer.dropSnapshot(found)
+		r.informer.pool.kept.drop(r.informer.key, found)
 	}
 	elsewhere, is := errors.AsType[*elsewhereError](found)
 	switch {
 	case is:
 		r.at.replaces(elsewhere.over)
 		r.backoff.Reset()
-		r.informer.fail(found)
+		r.informer.progress.fail(found)
 	case errors.Is(found, ErrHistory):
 		_ = r.checkHistory(found)
-		r.informer.fail(found)
+		r.informer.progress.fail(found)
 	case found != nil:
 		r.at.distrust = found
-		r.informer.note(found)
+		r.informer.progress.note(found)
 	}
 }
 
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (r *reflector) endedAt(rv string) error {
-	if !r.session.relisted || ordering.Versionless(rv) || ordering.Ordered(rv) {
-		if t := r.informer.relation().trial; t != nil && t.settle != nil { // one stream after another has ended so
-			return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", r.informer.key, ErrDetached)
-		}
-		return nil
+	switch t := r.informer.relation().trial; {
+	case r.session.relisted && ordering.Opaque(rv):
+		return r.untaken(io.ErrUnexpectedEOF)
+	case t != nil && t.settle != nil: // one stream after another has ended so
+		return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", r.informer.key, ErrDetached)
 	}
-	return r.untaken(io.ErrUnexpectedEOF)
+	return nil
 }
 
 // conclude records how an attempt ended, and returns the wait before the next
@@ -157,7 +158,8 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	cause := context.Cause(ctx)
 	quieted := r.session.quieted
 	r.session.quieted, r.session.proven = false, false
-	misled := r.informer.end()
+	misled := r.informer.progress.end()
+	r.server.repeats = r.server.repeats || r.at.opening.repeated
 	r.session.behind = r.at.end(r.informer.mu.store.Count)
 	if time.Since(began) >= settling {
 		r.followed()
@@ -170,7 +172,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return 0
 	}
 	err = r.checkHistory(err)
-	if r.recounts() && (err != nil || time.Since(began) < r.session.lasts) {
+	if r.server.recounts() && (err != nil || time.Since(began) < r.session.lasts) {
 		r.at.relist()
 	}
 	if misled && !r.session.relisted && r.failures.refused.lists() {
@@ -193,7 +195,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return jitter(r.options.PollInterval)
 	case errors.Is(err, errUnversioned):
 		r.at.relist()
-		return r.rung()
+		return r.bell.rung()
 	case errors.Is(err, errQuiet):
 		r.session.quieted = true
 		return 0 // a new watch gives the proof that the silent one did not
@@ -211,7 +213,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	}
 	wait := max(r.backoff.After(time.Since(began), err), r.relapsed(err))
 	if apierrors.IsForbidden(err) {
-		return r.forbidden()
+		return r.refusal.After(r.options.MaxBackoff)
 	}
 	if soon, pending := r.absent.due(); pending && apierrors.IsNotFound(err) {
 		wait = min(wait, soon) // deletes wait for it
@@ -232,16 +234,6 @@ func (r *reflector) relapsed(err error) (wait time.Duration) {
 	return wait
 }
 
-// forbidden records that an attempt was forbidden, and returns the wait before
-// the next one.
-func (r *reflector) forbidden() time.Duration {
-	cluster := r.informer.cluster
-	if r.refusal.Begin() {
-		cluster.refused.Add(1)
-	}
-	return r.refusal.After(int(cluster.refused.Load()), r.options.MaxBackoff)
-}
-
 // permitted records that the server has accepted a watch, or a poll. If it had
 // refused the informer, the other informers of the cluster that are refused try
 // at once: rights to several kinds are often granted together.
@@ -251,7 +243,7 @@ func (r *reflector) permitted() {
 	}
 	r.server.learnDefinition()
 	if r.session.relisted {
-		r.unrefused() // a stream that was merely accepted may report a refusal
+		r.refusal.End() // a stream that was merely accepted may report a refusal
 	}
 }
 
@@ -259,28 +251,21 @@ func (r *reflector) permitted() {
 // changes from now on.
 func (r *reflector) polled() {
 	r.permitted()
-	r.informer.polled()
+	r.informer.progress.polled()
 	r.backoff.Reset()
-}
-
-// unrefused records that the informer is not refused.
-func (r *reflector) unrefused() {
-	if r.refusal.End() {
-		r.informer.cluster.refused.Add(-1)
-	}
 }
 
 // followed records that a stream was followed.
 func (r *reflector) followed() {
 	r.failures.followed()
 	r.log.last = ""
-	r.unrefused()
+	r.refusal.End()
 }
 
 // failed records a failed attempt, and reports it to the log and to
 // Options.OnFailed.
 func (r *reflector) failed(err error) {
-	if r.informer.fail(err) {
+	if r.informer.progress.fail(err) {
 		r.log.add(err)
 	}
 	r.informer.pool.forsake(r.informer, err, r.server.answers)
@@ -296,7 +281,7 @@ func (r *reflector) checkHistory(err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrHistory):
-		over := r.informer.shows()
+		over := r.informer.relation().era()
 		r.at.replaces(over)
 		r.backoff.Reset()
 		r.informer.doubtState() // before what is kept of it is dropped
@@ -330,7 +315,7 @@ func (r *reflector) checkHistory(err error) error {
 // showed.
 func (r *reflector) rolledBack(cause error, over era) {
 	r.informer.siblings.distrust(r.informer, over, cause)
-	r.informer.pool.dropSnapshotsOf(r.informer, cause)
+	r.informer.siblings.dropKept(r.informer, cause)
 	r.informer.count(countRollbacks)
 	log := r.log.loud("another history: " + cause.Error())
 	if !r.log.first("another history: " + cause.Error()) {

@@ -57,8 +57,13 @@ func (r *reflector) applyNext(ctx context.Context, s *stream) error {
 	if o == nil || err != nil {
 		return err
 	}
-	if apply, err := r.place(frame.Type, o); err != nil || !apply {
-		return err // before it does harm
+	back := frame.Type == wire.Added && r.informer.key.LabelSelector+r.informer.key.FieldSelector != ""
+	apply, err := r.at.place(frame.Type, o, r.informer.mu.store.Of(o), back)
+	if err != nil {
+		return r.asWatchError(err) // before it does harm
+	}
+	if !apply {
+		return nil
 	}
 	r.informer.signs.event.Store(r.informer.signs.proof.Load())
 
@@ -89,7 +94,7 @@ func (r *reflector) applyBookmark(s *stream) error {
 		err = r.at.distrust
 	}
 	if err == nil && r.at.behind(it.ResourceVersion) {
-		err = r.wentBack(it.ResourceVersion)
+		err = r.asWatchError(r.at.wentBack(it.ResourceVersion))
 	}
 	if err != nil {
 		return err
@@ -114,38 +119,9 @@ func (r *reflector) opened(ctx context.Context, s *stream) error {
 	return r.asListError(ctx, r.listBehind(ctx, s))
 }
 
-// place checks an object of a stream against the version that the stream has
-// reached. It reports whether the object is to be applied.
-func (r *reflector) place(frame string, o *Object) (apply bool, err error) {
-	version := o.GetResourceVersion()
-	cached := r.informer.mu.store.Of(o)
-	deleted := frame == wire.Deleted
-	selects := r.informer.key.LabelSelector+r.informer.key.FieldSelector != ""
-	switch at := &r.at.opening; {
-	case !deleted && cached == nil && at.past(o, selects && frame == wire.Added):
-		return false, nil
-	case r.at.repeats(o, cached):
-		at.repeated, at.existing, r.server.repeats = true, true, true
-		lacked := cached == nil && ordering.Reaches(at.from, version)
-		if lacked || cached != nil && (cached.GetUID() != o.GetUID() || ordering.Older(o, cached)) {
-			at.odd = true // a list decides
-			return false, nil
-		}
-		return true, nil
-	case at.unordered(), !r.at.behind(version), ordering.Explained(deleted, o, cached):
-		return true, nil
-	}
-
-	return false, r.wentBack(version)
-}
-
-// eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
-// where more was due.
-func eofIsUnexpected(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+// asWatchError adds the key to what a stream has shown.
+func (r *reflector) asWatchError(err error) error {
+	return fmt.Errorf("watch %s: %w", r.informer.key, err)
 }
 
 // reached records how far the stream has come. on reports that it has gone on,
@@ -158,35 +134,15 @@ func (r *reflector) reached(rv string, on bool) {
 	if further {
 		r.followed()
 	}
-	r.informer.advance(r.at.resume, further)
+	r.informer.progress.advance(r.at.resume, further)
 }
 
-// wentBack is the error of a stream that went back to a version.
-func (r *reflector) wentBack(rv string) error {
-	return fmt.Errorf("watch %s: %w", r.informer.key, r.at.wentBack(rv))
-}
-
-// checkBytes fails if storing an object in place of old would exceed the
-// cluster's memory budget. It is checked before storing: a server that is
-// retried repeatedly must not get one more object in with each try.
-func (r *reflector) checkBytes(old, o *Object) error {
-	growth := int64(o.Size()) + store.EntryBytes
-	if old != nil {
-		growth -= int64(old.Size())
-	}
-	limit := r.options.MaxClusterBytes
-	if limit <= 0 || growth <= 0 || r.informer.reserve(growth, limit) {
-		return nil
-	}
-	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.informer.key, limit, ErrBudget)
-}
-
-// checkRoom is checkBytes for an object of a stream, and also checks the number
+// checkRoom reserves room for an object of a stream, and also checks the number
 // of objects.
 func (r *reflector) checkRoom(o *Object) error {
 	old := r.informer.mu.store.Of(o)
 	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.Count >= limit {
 		return fmt.Errorf("%s: more than %d objects: %w", r.informer.key, limit, ErrBudget)
 	}
-	return r.checkBytes(old, o)
+	return r.informer.reserve(old, o, r.options.MaxClusterBytes)
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -25,37 +26,6 @@ import (
 //	  ▲         └─────► PollInterval is over ──┐
 //	  └────────────────────────────────────────┘
 
-// bareAgain is how often an object without a version may cause a list, in a
-// stream whose list has a version.
-const bareAgain = 10 * time.Minute
-
-// setUnversioned records whether the resource has versions, as a complete list
-// at a version shows. A list without objects and version does not show it.
-func (r *reflector) setUnversioned(l *listing, rv string) {
-	none := ordering.Versionless(rv)
-	if none && l.accepted == 0 {
-		return
-	}
-	is := none && l.unversioned > 0
-	r.server.bare = is
-	if is == r.informer.mu.unversioned { // only the reflector writes it, and reads it without a lock
-		return
-	}
-	r.informer.mu.Lock()
-	r.informer.mu.unversioned = is
-	r.informer.mu.Unlock()
-
-	log := r.options.Logger.WithValues("informer", r.informer.key.String())
-	switch {
-	case !r.log.lines.Allow("versions", time.Now()):
-	case is:
-		log.Info("Objects have no resourceVersion: changes are found by lists",
-			"interval", r.options.PollInterval.String())
-	default:
-		log.Info("Objects have resourceVersions")
-	}
-}
-
 // listen waits for the time to list a resource without versions again.
 func (r *reflector) listen(ctx context.Context) error {
 	r.polled()
@@ -63,22 +33,9 @@ func (r *reflector) listen(ctx context.Context) error {
 	r.session.listens = true
 	rings := r.server.watchable() && r.hears(ctx, due)
 	if r.session.pause = time.Until(due); rings {
-		r.session.pause = r.rung()
+		r.session.pause = r.bell.rung()
 	}
 	return errPolled
-}
-
-// rung returns the wait before the list that a watch asks for. If the last such
-// list has changed nothing, the watch knows no better than the clock.
-func (r *reflector) rung() time.Duration {
-	limit := r.options.PollInterval
-	changes := r.informer.mu.store.Changes
-	if changes != r.unheard {
-		limit /= 4
-	}
-	r.unheard = changes
-
-	return r.rings.After(time.Now(), limit)
 }
 
 // hears reports whether a watch shows something else than the cache before the
@@ -93,30 +50,53 @@ func (r *reflector) hears(ctx context.Context, due time.Time) bool {
 	defer s.close()
 	s.unproven = true // of the cache
 	s.calm(true)
+	return r.bell.rings(s, &r.kind)
+}
+
+// bell is the watch of a resource without versions: it rings for a list.
+type bell struct {
+	informer *informer
+	relapse  backoff.Relapse
+	unheard  uint64 // the number of changes of the cache when it rang last
+}
+
+// rings reports whether a stream shows something else than the cache before it
+// ends.
+func (b *bell) rings(s *stream, kind *kindCheck) bool {
 	for {
 		if s.wait() != nil {
 			return false
 		}
 		if frame, err := s.next(); err != nil {
 			return errors.Is(err, ErrRefused)
-		} else if r.differs(frame.Type, s.frames) {
+		} else if frame.Type != wire.Bookmark && b.differs(frame.Type, s.frames, kind) {
 			return true
 		}
 	}
 }
 
 // differs reports whether a frame shows something else than the cache.
-func (r *reflector) differs(frame string, at scanner) bool {
-	if frame == wire.Bookmark {
-		return false
-	}
-	o, id, err := r.kind.read(at, wire.ListHeader{}, true)
-	cached := r.informer.mu.store.Get(id.Namespace, id.Name)
+func (b *bell) differs(frame string, at scanner, kind *kindCheck) bool {
+	o, id, err := kind.read(at, wire.ListHeader{}, true)
+	cached := b.informer.mu.store.Get(id.Namespace, id.Name)
 	switch {
 	case err != nil:
-		return !r.informer.mu.refused.Has(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
+		return !b.informer.mu.refused.Has(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
 	case frame == wire.Deleted:
 		return cached != nil
 	}
 	return cached == nil || !ordering.SameState(cached, o)
+}
+
+// rung returns the wait before the list that it asks for. If the last such list
+// has changed nothing, the watch knows no better than the clock.
+func (b *bell) rung() time.Duration {
+	limit := b.informer.pool.options.PollInterval
+	changes := b.informer.mu.store.Changes
+	if changes != b.unheard {
+		limit /= 4
+	}
+	b.unheard = changes
+
+	return b.relapse.After(time.Now(), limit)
 }

@@ -80,7 +80,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	if err != nil || !newSelector(Key{}, key).Match(o) {
 		return
 	}
-	i := l.lock().informer
+	i := l.at.lock().informer
 	ask := l.gone() == nil && i.mu.seen.note(o)
 	i.mu.Unlock()
 
@@ -138,12 +138,6 @@ func (s *seenObjects) note(o *Object) (ask bool) {
 func passes(now, seen *Object) bool {
 	return now != nil && !ordering.Older(now, seen) &&
 		(ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
-}
-
-// isOrdered reports whether an object's version is a number.
-func isOrdered(o *Object) bool {
-	_, ordered := o.Version()
-	return ordered
 }
 
 // later handles an object of which the store has a later state than was shown.

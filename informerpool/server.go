@@ -19,6 +19,14 @@ import (
 )
 
 const (
+	// questionTimeout bounds how long a server may be silent after the history
+	// question.
+	questionTimeout = 30 * time.Second
+	// memoryTimeout is questionTimeout for an answer from memory, and
+	// memoryPause the time between two such questions if the first one did not
+	// help.
+	memoryTimeout = 5 * time.Second
+	memoryPause   = 2 * time.Minute
 	// initialSilence bounds the silence within the initial objects of a
 	// streamed list.
 	initialSilence = 30 * time.Second
@@ -31,14 +39,6 @@ const (
 	// maxInitial how long it lasts.
 	maxChanges = time.Minute
 	maxInitial = 20 * time.Minute
-)
-
-var (
-	// errNoStream indicates that a server treated a request for a streamed list
-	// as one for a plain watch.
-	errNoStream = errors.New("server does not stream lists")
-	// errEndless indicates that a server streams a list that does not end.
-	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
 )
 
 // server is the API server as one reflector sees it: the requests for the
@@ -105,6 +105,15 @@ func (s *server) pages() { s.informer.cluster.paged.Add(s.informer.key.Resource.
 
 // watchable reports whether watches of the resource are requested.
 func (a *abilities) watchable() bool { return time.Now().After(a.unwatchable) }
+
+// recounts reports whether the resource's versions went back although the
+// cluster's did not, as those that a server counts in its memory do whenever it
+// starts. They may be any after an interruption, even those of the cache, for
+// objects that have changed. Where lists have no version, each costs a second
+// one, and a resume rests on the versions of objects.
+func (s *server) recounts() bool {
+	return !s.undated && s.informer.siblings.wentBack(s.epoch)
+}
 
 // pageSize returns how many objects a page is requested with.
 func (a *abilities) pageSize(o *Options) int64 { return max(o.PageSize>>a.smaller, 1) }

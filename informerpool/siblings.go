@@ -37,6 +37,27 @@ type siblings struct {
 // label is one that all objects of an informer have.
 type label struct{ key, value string }
 
+// lead is how far an informer has come. siblings.mu protects it.
+type lead struct {
+	shows   era    // the history of its objects; zero if it shows none
+	ordered bool   // its versions are numbers
+	reached uint64 // it has all changes up to this version
+	most    uint64 // the latest version that it has shown; zero if that is in doubt
+	synced  bool   // it answers reads
+	listing bool   // a list is under way
+	coming  uint64 // the version of the list that it is about to show
+	debts   ahead.Debts[Key]
+	left    uint64 // the latest version that any had shown of its history when another epoch was entered
+}
+
+// showing is whether an informer answers reads, and of which epoch.
+type showing struct {
+	synced bool
+	epoch  Epoch
+}
+
+func (l *lead) showing() showing { return showing{l.synced, l.shows.epoch} }
+
 func newSiblings() *siblings {
 	return &siblings{
 		members: map[*informer]struct{}{},
@@ -167,21 +188,6 @@ func (s *siblings) selecting(o *Object) iter.Seq[*informer] {
 	}
 }
 
-// elsewhereError is that the history which an informer shows is over, as another
-// informer of the resource has found.
-type elsewhereError struct {
-	informer Key
-	over     era
-	found    error
-}
-
-func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("%s: found by another informer: %s", e.informer, e.found)
-}
-
-// Unwrap returns what was found.
-func (e *elsewhereError) Unwrap() error { return e.found }
-
 // errEarlier indicates that another informer of the resource shows a later
 // history.
 var errEarlier = fmt.Errorf("%w: another one was entered", ErrHistory)
@@ -199,6 +205,19 @@ func (s *siblings) distrust(i *informer, over era, found error) {
 	}
 }
 
+// dropKept drops what is kept of the history that an informer has found to be
+// over: that of the cluster, or of the resource alone.
+func (s *siblings) dropKept(i *informer, why error) {
+	kept := &i.pool.kept
+	if shared(i.key.Resource.Group) {
+		kept.dropCluster(i.key.Cluster, why)
+		return
+	}
+	for _, other := range append(s.others(i), i) {
+		kept.drop(other.key, why)
+	}
+}
+
 // relistEarlier makes those informers list that show an earlier history than the
 // newest one after a list of i: all of them if that list has entered it, and
 // otherwise i, whose list may have ended while another one entered it. Who shows
@@ -207,6 +226,25 @@ func (s *siblings) relistEarlier(i *informer, entered bool) {
 	for other, over := range s.earlier(i, entered) {
 		other.leave(over, errEarlier)
 	}
+}
+
+// earlier returns the informers that show an earlier history of the same epoch
+// than the newest one, and which: all of them, or none but i.
+func (s *siblings) earlier(i *informer, all bool) map[*informer]era {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := map[*informer]era{}
+	if all {
+		for other := range s.members {
+			of[other] = other.lead.shows
+		}
+	} else {
+		of[i] = i.lead.shows
+	}
+	maps.DeleteFunc(of, func(other *informer, shows era) bool {
+		return !other.lead.synced || shows.epoch != s.era.epoch || shows.number >= s.era.number
+	})
+	return of
 }
 
 // doubt makes the other informers list, after a list has shown that an informer

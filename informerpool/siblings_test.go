@@ -47,7 +47,7 @@ func TestOverlappingInformersAreThoseThatAVisitFinds(t *testing.T) {
 		require.NoError(t, err)
 		held = append(held, l)
 		for _, l := range held {
-			requireOverlapping(t, l.informer(), held)
+			requireOverlapping(t, l.at.informer(), held)
 		}
 	}
 	for n := range 1000 {
@@ -57,7 +57,7 @@ func TestOverlappingInformersAreThoseThatAVisitFinds(t *testing.T) {
 			FieldSelector: fmt.Sprint("metadata.name=one-", n),
 		})
 		require.NoError(t, err)
-		require.Empty(t, l.informer().siblings.overlapping(l.informer()))
+		require.Empty(t, l.at.informer().siblings.overlapping(l.at.informer()))
 	}
 }
 
@@ -66,7 +66,7 @@ func requireOverlapping(t *testing.T, i *informer, held []*Lease) {
 	apart := func(a, b string) bool { return a != "" && b != "" && a != b }
 	all, overlap := map[*informer]bool{}, map[*informer]bool{}
 	for _, l := range held {
-		other := l.informer()
+		other := l.at.informer()
 		same := other != i && other.key.Cluster == i.key.Cluster && other.key.Resource == i.key.Resource
 		if !same {
 			continue

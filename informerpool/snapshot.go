@@ -5,37 +5,16 @@ package informerpool
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
 	"weak"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
+	"github.com/fleetcache/fleetcache/informerpool/internal/calls"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/packed"
-	"github.com/fleetcache/fleetcache/internal/wire"
-)
-
-const (
-	// maxProof is how long the stream that continues a snapshot may take to
-	// bring what the server's list shows. It is short: a list follows, and
-	// until then the informer shows nothing.
-	maxProof = 10 * time.Second
-	// maxRestores is how often a snapshot is tried, if what fails may pass,
-	// before the informer lists instead.
-	maxRestores = 3
-)
-
-var (
-	errDamaged   = errors.New("snapshot is damaged")
-	errOtherKind = errors.New("snapshot is of another kind")
-	errUnproven  = errors.New("snapshot is not proven to be current")
-	errRedefined = errors.New("snapshot is of another CustomResourceDefinition, or of another schema of it")
 )
 
 // Snapshots keeps states of informers for the next process, which begins with
@@ -73,6 +52,34 @@ type Snapshot struct {
 
 // Dictionary is a dictionary of objects that an earlier process has stored.
 type Dictionary = packed.StoredDictionary
+
+// kept are the states of informers that Options.Snapshots keeps.
+type kept struct {
+	snapshots Snapshots // nil if nothing is kept
+	calls     *calls.Caller
+}
+
+// load returns the state that was kept for a key, or nil.
+func (k *kept) load(ctx context.Context, key Key, epoch Epoch) (saved *Snapshot) {
+	if k.snapshots != nil {
+		k.calls.Tell("Snapshots", &key, func() { saved = k.snapshots.Load(ctx, key, epoch) })
+	}
+	return saved
+}
+
+// drop ends the use of the state that was kept for a key.
+func (k *kept) drop(key Key, why error) {
+	if k.snapshots != nil {
+		k.calls.Tell("Snapshots", &key, func() { k.snapshots.Drop(key, why) })
+	}
+}
+
+// dropCluster is drop for all keys of a cluster.
+func (k *kept) dropCluster(cluster types.NamespacedName, why error) {
+	if k.snapshots != nil {
+		k.calls.Tell("Snapshots", cluster, func() { k.snapshots.DropCluster(cluster, why) })
+	}
+}
 
 // Capture is the state of an informer at one moment.
 type Capture struct {
@@ -168,206 +175,4 @@ func (i *informer) doubtState() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.dubious = true
-}
-
-// restore continues the state that an earlier process has kept. It returns no
-// stream if there is none, or it cannot be continued: without an error a list is
-// due then, and with one it is worth trying again. Nothing of the state is shown
-// before the server has proved
-//
-//   - its identity: Ready has returned the epoch;
-//   - that its history reaches the version of the state;
-//   - that the resource has the definition that it had;
-//   - that the state, with what a watch from there has brought, is the server's
-//     of now: the server is still at the version of the state, or a list of its
-//     metadata shows the same objects in the same versions.
-//
-// Time proves nothing: a stream without changes may be late. The state counts as
-// one that the server had when it was asked.
-func (r *reflector) restore(ctx context.Context) (*stream, error) {
-	if r.restores >= maxRestores || r.options.Snapshots == nil || r.informer.hasSynced() || !r.server.watchable() {
-		return nil, nil
-	}
-	r.restores++
-	key := r.informer.key
-	var saved *Snapshot
-	r.informer.pool.calls.Tell("Snapshots", &key, func() {
-		saved = r.options.Snapshots.Load(ctx, key, r.server.epoch)
-	})
-	if saved == nil {
-		r.restores = maxRestores
-		return nil, nil
-	}
-
-	var s *stream
-	continues := false
-	err := r.server.ask(ctx, func() (err error) {
-		if err = (&restoration{reflector: r, saved: saved}).run(ctx); err == nil {
-			continues, r.restores = true, maxRestores
-			s, err = r.watch(ctx)
-		}
-		return err
-	})
-	if continues {
-		return s, err
-	}
-	r.at.resume, r.at.reach = "", ""
-	if ctx.Err() != nil || mayPass(err) && r.restores < maxRestores {
-		return nil, err
-	}
-	r.restores = maxRestores
-	r.options.Logger.Info("Kept state is not used", "informer", key.String(), "reason", err.Error())
-	r.informer.dropSnapshot(err)
-
-	return nil, nil
-}
-
-// mayPass reports whether an error proves nothing about a snapshot: the server
-// is busy, or the connection broke.
-func mayPass(err error) bool {
-	for _, final := range []error{
-		ErrHistory, ErrKind, ErrVersion, ErrRefused, ErrBudget, errDamaged, errOtherKind, errUnproven,
-		errRedefined,
-	} {
-		if errors.Is(err, final) {
-			return false
-		}
-	}
-	var status apierrors.APIStatus
-	return !errors.As(err, &status) || busy(status.Status())
-}
-
-// dropSnapshot ends the use of the state that was kept for the key.
-func (i *informer) dropSnapshot(why error) {
-	if snapshots := i.pool.options.Snapshots; snapshots != nil {
-		i.pool.calls.Tell("Snapshots", &i.key, func() { snapshots.Drop(i.key, why) })
-	}
-}
-
-// dropSnapshots is dropSnapshot for all keys of a cluster.
-func (p *Pool) dropSnapshots(cluster types.NamespacedName, why error) {
-	if p.options.Snapshots != nil {
-		p.calls.Tell("Snapshots", cluster, func() { p.options.Snapshots.DropCluster(cluster, why) })
-	}
-}
-
-// dropSnapshotsOf drops what is kept of the history that an informer has found
-// to be over: that of the cluster, or of the resource alone.
-func (p *Pool) dropSnapshotsOf(i *informer, why error) {
-	if shared(i.key.Resource.Group) {
-		p.dropSnapshots(i.key.Cluster, why)
-		return
-	}
-	for _, other := range append(i.siblings.others(i), i) {
-		other.dropSnapshot(why)
-	}
-}
-
-// restoration makes a snapshot, with what has changed since, the state of an
-// informer. The snapshot takes the place of a list.
-type restoration struct {
-	reflector *reflector
-	saved     *Snapshot
-	list      *listing
-	claim     *comparison.Claim // what the server's list of now shows differently
-	at        string            // the version of that list
-}
-
-func (k *restoration) run(ctx context.Context) (err error) {
-	r, saved := k.reflector, k.saved
-	if !ordering.Ordered(saved.ResourceVersion) {
-		return fmt.Errorf("%w: its version is %s", errDamaged, wire.Excerpt(saved.ResourceVersion))
-	}
-	if err := r.kind.learn(ctx, &r.server); err != nil {
-		return err
-	}
-	if kind := r.kind.packed.GVK().Kind; saved.Kind != "" && saved.Kind != kind {
-		return fmt.Errorf("%w: %s instead of %s", errOtherKind, wire.Excerpt(saved.Kind), kind)
-	}
-
-	defined := r.server.definitionNow(ctx)
-	if defined.String() != saved.Definition {
-		return errRedefined
-	}
-
-	k.list = beginList(r)
-	k.list.defined = defined
-	k.list.listed, k.list.asOf = saved.Listed, r.informer.pool.clock.Now()
-	k.list.floor = r.shown()
-	defer func() { k.list.abort(err) }()
-	current, err := r.server.currentVersion(ctx, false)
-	if err == nil {
-		err = reachesKept(current, saved.ResourceVersion)
-	}
-	if err != nil {
-		return err
-	}
-	r.at.resume, r.at.reach = saved.ResourceVersion, saved.ResourceVersion
-	still := current == saved.ResourceVersion
-	if still {
-		err = k.unpack(ctx, func() error { return nil })
-	} else {
-		err = k.prove(ctx, current)
-	}
-	if err == nil {
-		err = k.list.finish(r.at.resume)
-	}
-	if err != nil {
-		return err
-	}
-	if still && r.options.AuditInterval > 0 { // another history may have got to the same version
-		r.informer.pool.audits.by(r.informer, soon())
-	}
-
-	return nil
-}
-
-// reachesKept returns an error if the server, which is at a version, has not
-// the history of a snapshot, or does not say so.
-func reachesKept(current, kept string) error {
-	switch {
-	case !ordering.Ordered(current):
-		return fmt.Errorf("%w: server is at %s", errUnproven, wire.Excerpt(current))
-	case ordering.Behind(current, kept):
-		return fmt.Errorf("%w (server is at %s, snapshot at %s)", ErrHistory, current, kept)
-	}
-	return nil
-}
-
-// unpack adds the objects of the snapshot to the list, and then calls compare.
-// One permit is held meanwhile, as for a list. The objects are neither decoded
-// nor packed again.
-func (k *restoration) unpack(ctx context.Context, compare func() error) error {
-	i := k.reflector.informer
-	release, err := i.pool.lists.Take(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	err = i.pool.calls.Here("Snapshots", &i.key, func() error {
-		shelf, err := k.reflector.kind.packed.Shelf(k.saved.Dictionaries)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errDamaged, err)
-		}
-		for stored, err := range k.saved.Objects {
-			var o *Object
-			if err == nil {
-				o, err = shelf.Object(stored)
-			}
-			if err == nil && i.key.Namespace != "" && o.GetNamespace() != i.key.Namespace {
-				err = errors.New("an object of another namespace")
-			}
-			if err != nil {
-				return fmt.Errorf("%w: %w", errDamaged, err)
-			}
-			if err := k.list.admit(o); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return compare()
 }

@@ -5,7 +5,6 @@ package informerpool
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,26 +45,6 @@ type Source interface {
 	List(ctx context.Context, r Request) (io.ReadCloser, error)
 	// Watch returns the JSON frames of one watch. The body ends when ctx does.
 	Watch(ctx context.Context, r Request) (io.ReadCloser, error)
-}
-
-// errNoBody is what a source does wrong.
-var errNoBody = errors.New("the Source returned neither a body nor an error")
-
-// open sends a request by a method of the source, which may do what it should
-// not.
-func (i *informer) open(
-	ctx context.Context, by func(context.Context, Request) (io.ReadCloser, error), r Request,
-) (body io.ReadCloser, err error) {
-	err = i.pool.calls.Apart("Source", &i.key, func() (err error) {
-		if body, err = by(ctx, r); body == nil && err == nil {
-			err = errNoBody
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return i.pool.calls.Body(body, &i.key), nil
 }
 
 // KindSource is implemented by sources that know the kind of a resource.

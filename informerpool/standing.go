@@ -7,8 +7,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 // settling is how long a stream that has carried nothing has to last to count
@@ -110,6 +111,19 @@ func (t *trust) attach() {
 	t.detached, t.verdict, t.lastErr = time.Time{}, verdict{}, nil
 }
 
+// newTrial returns the trial of a stream that was accepted. If the stream is
+// not trusted meanwhile, settled is called once it has lasted.
+func (t *trust) newTrial(settled func(*trial)) *trial {
+	of := &trial{before: t.standing, accepted: time.Now()}
+	switch {
+	case t.misled:
+		of.settle = time.AfterFunc(settling, func() { settled(of) })
+	case t.verdict.stands() != nil:
+		of.settle = time.AfterFunc(granting, func() { settled(of) })
+	}
+	return of
+}
+
 // suspect records what a failed attempt reveals about the store.
 func (t *trust) suspect(err error) {
 	t.lastErr = err
@@ -142,118 +156,46 @@ func (t *trust) endTrial() (misled bool) {
 	return true
 }
 
-// outlook is what an informer offers to its users, apart from its objects: if
-// it changes, they are notified (Options.OnChanged).
-type outlook struct {
-	reads   readOutlook
-	state   State
-	lastErr string
+// era is one history of a resource.
+type era struct {
+	epoch  Epoch
+	number int
 }
 
-// readOutlook is the part of it that decides whether, and how, reads are
-// answered.
-type readOutlook struct {
-	synced, unserved, polling bool
+// position is the Position as the reflector writes it. informer.mu protects it.
+type position struct {
+	epoch   Epoch
+	history int // number of the resource's own history in the epoch
+	rv      string
+	partial string      // highest version that broken lists have brought since the last complete one
+	taken   int         // lists that were committed
+	listed  time.Time   // when the last complete list was made
+	defined *definition // of the resource, no later than that list; nil if it is not known
+	vague   bool        // the informer has followed a stream without a version
+	dubious bool        // something was found that only the next complete list settles
 
-	epoch    Epoch
-	history  int
-	refuted  string // why the cache answers no read
-	rejected int64  // objects, whose states became unknown
-	unknown  int
+	unversioned bool // the resource has no versions
 }
 
-// changedLocked records what the informer shows, wakes those that wait for a
-// change of it, and records a notice of it if there is one.
-func (i *informer) changedLocked() {
-	i.siblings.reachLocked(i)
-	i.mu.waiters.wake()
-	if i.pool.options.OnChanged == nil || i.mu.state == StateDying || i.mu.state == StateGone {
-		return
+// era returns the history that the store shows.
+func (p position) era() era { return era{p.epoch, p.history} }
+
+// shownAt returns the highest version that reads may return.
+func (p *position) shownAt() string {
+	if ordering.Behind(p.rv, p.partial) {
+		return p.partial
 	}
-	now := outlook{
-		reads: readOutlook{
-			synced:   i.mu.synced,
-			unserved: i.mu.unserved,
-			polling:  i.mu.polling,
-			epoch:    i.mu.epoch,
-			history:  i.mu.history,
-			refuted:  errorText(i.refutedLocked()),
-			rejected: i.counts[countRejected].Load(),
-			unknown:  i.mu.refused.Len(),
-		},
-		state:   i.mu.state,
-		lastErr: errorText(i.mu.fault()),
-	}
-	if now == i.mu.outlook {
-		return
-	}
-	reads := now.reads != i.mu.outlook.reads
-	i.mu.outlook = now
-	i.pool.notices.add(i.pool, i.key, reads) // the reflector is running: only it makes the state Gone
+	return p.rv
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
+// relation is what an informer shows, and how that relates to its server.
+type relation struct {
+	trust
+	position
+
+	synced bool
 }
 
-// notices are the changes that Options.OnChanged has yet to be called with. A
-// goroutine calls it, which exists only while there are any.
-type notices struct {
-	mu sync.Mutex // protects the fields below; nothing else is locked under it
-
-	queue   []Key
-	pending map[Key]bool // whether reads are concerned
-	running bool
-}
-
-// add adds a notice. The pool is not closed, or one of its reflectors is
-// running, and that is so until add returns.
-func (n *notices) add(p *Pool, key Key, reads bool) {
-	if p.options.OnChanged == nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	if n.pending == nil {
-		n.pending = map[Key]bool{}
-	}
-	before, queued := n.pending[key]
-	n.pending[key] = before || reads
-	if !queued {
-		n.queue = append(n.queue, key)
-	}
-	if !n.running {
-		n.running = true
-		p.running.Go(func() { n.deliver(p) })
-	}
-}
-
-// deliver calls OnChanged until there is no notice.
-func (n *notices) deliver(p *Pool) {
-	for {
-		key, reads, ok := n.take()
-		if !ok || p.ctx.Err() != nil {
-			return
-		}
-		p.calls.Tell("OnChanged", &key, func() { p.options.OnChanged(key, reads) })
-	}
-}
-
-func (n *notices) take() (key Key, reads, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	if len(n.queue) == 0 {
-		n.queue, n.running = nil, false
-		return Key{}, false, false
-	}
-	key, n.queue = n.queue[0], n.queue[1:]
-	reads = n.pending[key]
-	delete(n.pending, key)
-
-	return key, reads, true
-}
+// certain reports whether reads are served, and nothing has been found that
+// contradicts the history that they show.
+func (r relation) certain() bool { return r.synced && r.doubt == nil }

@@ -4,50 +4,23 @@
 package informerpool
 
 import (
-	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
-	"github.com/fleetcache/fleetcache/informerpool/internal/width"
 )
-
-// Totals count what the informers of a cluster, or of the pool, have done since
-// the pool was created, including informers that have ended. They never
-// decrease. Fields that [Status] has, too, have the same meaning.
-type Totals struct {
-	Lists, Watches, Resumes, Resyncs, Stalls, Rejected, Rollbacks int64
-
-	// Restores counts informers that began with a state that Options.Snapshots
-	// had kept, instead of a list.
-	Restores int64
-
-	// Audits counts audits that found no difference, AuditDifferences those
-	// that found the cache to differ from the server, and AuditFailures those
-	// that could not be completed.
-	Audits, AuditDifferences, AuditFailures int64
-}
 
 // Totals returns the totals of all clusters together.
 func (p *Pool) Totals() Totals {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
-	var sum counts
-	sum.add(&p.mu.forgotten)
-	for _, c := range p.mu.stats {
-		sum.add(&c.counts)
-	}
-	return sum.totals()
+	return p.mu.records.totals()
 }
 
 // ClusterTotals returns the totals of one cluster; zero if it has had no
 // informer, or none since it was forgotten.
 func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	p.mu.Lock()
-	c := p.mu.stats[cluster]
+	c := p.mu.records.of[cluster]
 	p.mu.Unlock()
 
 	if c == nil {
@@ -63,19 +36,9 @@ func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 func (p *Pool) Forget(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.mu.stats[cluster]; c != nil {
+	if c := p.mu.records.of[cluster]; c != nil {
 		c.leaving = true
-		p.foldLocked(cluster, c)
-	}
-}
-
-// foldLocked drops the records of a cluster that is to be forgotten and has
-// no informers. An informer that is still stopping may count a little more,
-// which is lost.
-func (p *Pool) foldLocked(cluster types.NamespacedName, c *clusterStats) {
-	if c.leaving && len(c.informers) == 0 {
-		p.mu.forgotten.add(&c.counts)
-		delete(p.mu.stats, cluster)
+		p.mu.records.fold(cluster, c)
 	}
 }
 
@@ -127,19 +90,17 @@ func (p *Pool) summarize(cluster types.NamespacedName, counts func(*informer) bo
 	informers := buffer[:0]
 	var s Summary
 	p.mu.Lock()
-	c := p.mu.stats[cluster]
-	if c != nil {
-		for i := range c.informers {
-			informers = append(informers, i)
-			s.Leases += len(i.holders.leases)
-		}
-	}
-
-	p.mu.Unlock()
-
+	c := p.mu.records.of[cluster]
 	if c == nil {
+		p.mu.Unlock()
 		return s
 	}
+	for i := range c.informers {
+		informers = append(informers, i)
+		s.Leases += len(i.holders.leases)
+	}
+	p.mu.Unlock()
+
 	s.Informers, s.Totals = len(informers), c.counts.totals()
 	var lastEvent int64
 	var first *informer // of the refuted ones
@@ -172,88 +133,4 @@ func (p *Pool) summarize(cluster types.NamespacedName, counts func(*informer) bo
 	s.LastEvent = p.clock.At(lastEvent)
 
 	return s
-}
-
-// clusterStats is what one cluster's informers share.
-type clusterStats struct {
-	bytes     atomic.Int64           // memory they hold
-	seenBytes atomic.Int64           // memory for objects that users saw in other ways
-	informers map[*informer]struct{} // those in the pool; protected by its lock
-	refused   atomic.Int64           // those whose last attempt was forbidden
-	leaving   bool                   // to be closed with its last informer; protected by the pool's lock
-
-	counts counts
-
-	paged fallbackGroups // those whose server does not stream lists; they are paged
-
-	definitions definitions // that its informers have asked for
-
-	causes loudness.Shared // of what interrupts them
-
-	width width.Gate // of their lists
-
-	siblings map[schema.GroupResource]*siblings // its informers by resource; protected by the pool's lock
-}
-
-// siblingsLocked returns the informers of a resource. The pool's lock is held.
-func (c *clusterStats) siblingsLocked(resource schema.GroupResource) *siblings {
-	if c.siblings[resource] == nil {
-		c.siblings[resource] = newSiblings()
-	}
-	return c.siblings[resource]
-}
-
-// statsLocked returns the records of a cluster. The pool's lock is held.
-func (p *Pool) statsLocked(cluster types.NamespacedName) *clusterStats {
-	c := p.mu.stats[cluster]
-	if c == nil {
-		c = &clusterStats{informers: map[*informer]struct{}{}, siblings: map[schema.GroupResource]*siblings{}}
-		p.mu.stats[cluster] = c
-	}
-	c.leaving = false
-	return c
-}
-
-// counted is what is counted, for an informer and for its cluster.
-type counted int
-
-const (
-	countLists counted = iota
-	countWatches
-	countResumes
-	countRestores
-	countResyncs
-	countStalls
-	countRejected
-	countRollbacks
-	countAudits
-	countAuditDifferences
-	countAuditFailures
-	allCounted
-)
-
-// counts are the numbers of what was counted.
-type counts [allCounted]atomic.Int64
-
-func (c *counts) add(other *counts) {
-	for what := range other {
-		c[what].Add(other[what].Load())
-	}
-}
-
-// totals returns the counts by name.
-func (c *counts) totals() Totals {
-	return Totals{
-		Lists:            c[countLists].Load(),
-		Watches:          c[countWatches].Load(),
-		Resumes:          c[countResumes].Load(),
-		Restores:         c[countRestores].Load(),
-		Resyncs:          c[countResyncs].Load(),
-		Stalls:           c[countStalls].Load(),
-		Rejected:         c[countRejected].Load(),
-		Rollbacks:        c[countRollbacks].Load(),
-		Audits:           c[countAudits].Load(),
-		AuditDifferences: c[countAuditDifferences].Load(),
-		AuditFailures:    c[countAuditFailures].Load(),
-	}
 }

@@ -4,15 +4,12 @@
 package informerpool
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 // Status is a snapshot of one informer.
@@ -94,7 +91,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 
 // Status returns the status of the informer that serves the lease. Key is that
 // of the informer, which may cover more than the lease's.
-func (l *Lease) Status() Status { return l.pool.status(l.informer()) }
+func (l *Lease) Status() Status { return l.pool.status(l.at.informer()) }
 
 // Status returns the status of all informers, sorted by key. It waits only for
 // locks that are held briefly.
@@ -152,8 +149,8 @@ func (p *Pool) status(i *informer) Status {
 	if s.Unknown > 0 || s.AllUnknown {
 		s.LastRefusal = i.mu.refused.Last().Error()
 	}
-	s.LastError, s.Objects, s.Bytes = i.mu.fault(), i.mu.store.Count, i.sizeLocked()
-	s.SeenBytes = i.mu.seen.bytes
+	s.LastError, s.Objects = i.mu.fault(), i.mu.store.Count
+	s.Bytes, s.SeenBytes = i.sizeLocked(), i.mu.seen.bytes
 	s.Polling, s.Unversioned = i.mu.polling, i.mu.unversioned
 
 	return s
@@ -172,25 +169,10 @@ type Position struct {
 	History         int
 }
 
-// position is the Position as the reflector writes it. informer.mu protects it.
-type position struct {
-	epoch   Epoch
-	history int // number of the resource's own history in the epoch
-	rv      string
-	partial string      // highest version that broken lists have brought since the last complete one
-	taken   int         // lists that were committed
-	listed  time.Time   // when the last complete list was made
-	defined *definition // of the resource, no later than that list; nil if it is not known
-	vague   bool        // the informer has followed a stream without a version
-	dubious bool        // something was found that only the next complete list settles
-
-	unversioned bool // the resource has no versions
-}
-
 // Position returns the position of the lease's informer. Within one history it
 // never moves backwards.
 func (l *Lease) Position() Position {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 
 	return Position{
@@ -199,23 +181,4 @@ func (l *Lease) Position() Position {
 		Epoch:           i.mu.epoch,
 		History:         i.mu.history,
 	}
-}
-
-// shownAtLocked returns the highest version that reads may return.
-func (i *informer) shownAtLocked() string {
-	if ordering.Behind(i.mu.rv, i.mu.partial) {
-		return i.mu.partial
-	}
-	return i.mu.rv
-}
-
-// compareKeys orders keys by cluster, resource and selection.
-func compareKeys(a, b Key) int {
-	return cmp.Or(
-		cmp.Compare(a.Cluster.Namespace, b.Cluster.Namespace), cmp.Compare(a.Cluster.Name, b.Cluster.Name),
-		cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource),
-		cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.Namespace, b.Namespace),
-		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
-	)
 }

@@ -34,8 +34,29 @@ type body struct {
 	unproven bool // arriving data is no sign of life of the informer's own stream
 }
 
-// send opens a body. Waiting for the response's header counts as a stall, too.
+// errNoBody is what a source does wrong.
+var errNoBody = errors.New("the Source returned neither a body nor an error")
+
+// send sends a request by a method of the source, which may do what it should
+// not.
 func (s *server) send(
+	ctx context.Context, by func(context.Context, Request) (io.ReadCloser, error), r Request,
+) (body io.ReadCloser, err error) {
+	caller, key := &s.informer.pool.calls, &s.informer.key
+	err = caller.Apart("Source", key, func() (err error) {
+		if body, err = by(ctx, r); body == nil && err == nil {
+			err = errNoBody
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return caller.Body(body, key), nil
+}
+
+// body opens a body. Waiting for the response's header counts as a stall, too.
+func (s *server) body(
 	ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error),
 	opts metav1.ListOptions, silence time.Duration,
 ) (*body, error) {
@@ -47,7 +68,7 @@ func (s *server) send(
 		silence: silence,
 	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
-	rc, err := s.informer.open(ctx, open, s.request(opts))
+	rc, err := s.send(ctx, open, s.request(opts))
 	if err != nil {
 		err = b.explain(err)
 		b.timer.Stop()
@@ -153,7 +174,7 @@ type stream struct {
 }
 
 func (s *server) open(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*stream, error) {
-	b, err := s.send(ctx, s.informer.pool.options.Source.Watch, opts, silence)
+	b, err := s.body(ctx, s.informer.pool.options.Source.Watch, opts, silence)
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +221,9 @@ type page struct {
 	count int // items read
 }
 
+// wholeList bounds a list in a single response, of which a page is the whole.
+const wholeList = 1 << 30
+
 // openPage opens a page of a list, of the whole objects or of their metadata
 // alone.
 func (s *server) openPage(
@@ -209,12 +233,14 @@ func (s *server) openPage(
 		r.MetadataOnly = metadata
 		return s.informer.pool.options.Source.List(ctx, r)
 	}
-	b, err := s.send(ctx, list, opts, silence)
+	b, err := s.body(ctx, list, opts, silence)
 	if err != nil {
 		return nil, err
 	}
 	limits := s.limits()
-	limits.Response = pageBytes(opts.Limit)
+	if opts.Limit == 0 {
+		limits.Response = wholeList
+	}
 	return &page{body: b, items: wire.NewListReader(b.ReadCloser, limits)}, nil
 }
 
@@ -250,6 +276,14 @@ func (s *server) metadata(
 	})
 }
 
+// maxPages bounds a list whose server never stops handing out continue tokens.
+const maxPages = 10_000
+
+var (
+	errRepeatedPage = fmt.Errorf("server repeats a page: %w", ErrBudget)
+	errManyPages    = fmt.Errorf("more than %d pages: %w", maxPages, ErrBudget)
+)
+
 // pageByPage calls page for each page of a list, and returns the list's version.
 func (s *server) pageByPage(
 	opts *metav1.ListOptions, page func() (wire.ListHeader, error),
@@ -268,40 +302,21 @@ func (s *server) pageByPage(
 	return "", fmt.Errorf("list %s: %w", s.informer.key, errManyPages)
 }
 
-// wholeList bounds a list in a single response, of which a page is the whole.
-const wholeList = 1 << 30
-
-// pageBytes returns the maximum size of a list page; 0 means the default.
-func pageBytes(limit int64) int64 {
-	if limit == 0 {
-		return wholeList
-	}
-	return 0
-}
-
-// next advances to the next item.
-func (p *page) next() error {
-	if _, err := p.items.Next(); err != nil {
-		return p.server.asBudget(p.explain(err))
-	}
-	p.count++
-	p.alive()
-	return nil
-}
-
 func (p *page) header() wire.ListHeader { return p.items.Header() }
 
 // read calls each at each item up to the end of the page.
 func (p *page) read(each func(at scanner) error) (wire.ListHeader, error) {
 	for {
-		err := p.next()
+		_, err := p.items.Next()
 		if errors.Is(err, io.EOF) {
 			return p.header(), nil
 		}
-		if err == nil {
-			err = each(p.items)
-		}
 		if err != nil {
+			return wire.ListHeader{}, p.server.asBudget(p.explain(err))
+		}
+		p.count++
+		p.alive()
+		if err := each(p.items); err != nil {
 			return wire.ListHeader{}, err
 		}
 	}
@@ -332,4 +347,13 @@ func initialEventsEnd(frame wire.Frame) (end bool, it wire.Item, err error) {
 	}
 	value, ok := it.Annotation(metav1.InitialEventsAnnotationKey)
 	return ok && value == "true", it, nil
+}
+
+// eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
+// where more was due.
+func eofIsUnexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }

@@ -4,13 +4,10 @@
 package informerpool
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 // Trust returns nil if the lease's reads may be taken for the server's state,
@@ -36,7 +33,7 @@ import (
 // An informer that polls, because its resource cannot be watched or has no
 // versions, is trusted between two successful polls.
 func (l *Lease) Trust(grace time.Duration) error {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 
 	if err := l.readableLocked(); err != nil {
@@ -62,7 +59,7 @@ func (l *Lease) Trust(grace time.Duration) error {
 // Unknown concerns single objects and complements [Lease.Trust], which fails if
 // any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
 func (l *Lease) Unknown(namespace, name string) error {
-	at := l.rlock()
+	at := l.at.rlock()
 	i := at.informer
 	defer i.mu.RUnlock()
 
@@ -77,13 +74,6 @@ func (l *Lease) Unknown(namespace, name string) error {
 	}
 
 	return refusedError(at.key, i.mu.refused.Last())
-}
-
-func refusedError(key Key, why error) error {
-	if errors.Is(why, ErrRefused) {
-		return fmt.Errorf("%s: %w", key, why)
-	}
-	return fmt.Errorf("%s: %w: %w", key, ErrRefused, why)
 }
 
 // distrustLocked returns why the store may differ from the server's state for
@@ -125,7 +115,7 @@ func (i *informer) refutedLocked() error {
 // Zero means that it fails for another reason. After a time that has passed, the
 // sign of life that ends the failure is reported to [Options.OnChanged].
 func (l *Lease) TrustEnds(grace time.Duration) time.Time {
-	i := l.lock().informer
+	i := l.at.lock().informer
 	defer i.mu.Unlock()
 
 	if l.readableLocked() != nil || i.refutedLocked() != nil {
@@ -148,111 +138,11 @@ func (i *informer) endsLocked(grace time.Duration) time.Time {
 	return i.provenLocked().Add(max(grace, i.pool.options.StallTimeout))
 }
 
-// note records an error that does not end the attempt.
-func (i *informer) note(err error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.mu.lastErr = err
-	i.changedLocked()
-}
-
-// fail records a failed attempt, and reports whether its error differs from the
-// last one.
-func (i *informer) fail(err error) (changed bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-
-	if i.mu.state == StateDying {
-		return false
-	}
-	changed = i.mu.lastErr == nil || i.mu.lastErr.Error() != err.Error()
-	i.mu.suspect(err)
-	if i.mu.synced {
-		i.mu.setState(StateDegraded)
-	}
-	i.changedLocked()
-
-	return changed
-}
-
-// polled records a successful poll: until the next one is due, the list is as
-// good as a watch.
-func (i *informer) polled() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-
-	i.mu.polling = true
-	i.mu.attach()
-	i.unexpireLocked()
-	i.changedLocked()
-}
-
-// accepted records that the server has accepted a watch from a version.
-func (i *informer) accepted(rv string) {
-	i.step(func() (ask bool) {
-		i.mu.vague = i.mu.vague || ordering.Versionless(rv)
-		t := &trial{before: i.mu.standing, accepted: time.Now()}
-		lasts := time.Duration(0) // for it to count
-		switch {
-		case i.mu.misled:
-			lasts = settling
-		case i.mu.verdict.stands() != nil:
-			lasts = granting
-		}
-		if lasts > 0 {
-			t.settle = time.AfterFunc(lasts, func() { i.settled(t) })
-		} else {
-			ask = i.advanceLocked(rv)
-		}
-		i.mu.trial = t
-		return ask
-	})
-}
-
-// settled records that a stream has lasted.
-func (i *informer) settled(t *trial) {
-	i.step(func() bool { return i.mu.trial == t && i.mu.state != StateDying && i.advanceLocked(i.mu.rv) })
-}
-
-// advance records the resourceVersion that the stream has reached; on reports
-// whether it is a new one. A stream on trial that repeats a version does not
-// count as a stream yet.
-func (i *informer) advance(rv string, on bool) {
-	i.step(func() bool { return (i.mu.trial == nil || on) && i.advanceLocked(rv) })
-}
-
-// step calls f with the lock. It requests an audit because of seen objects if f
-// asks for one.
-func (i *informer) step(f func() (ask bool)) {
-	i.mu.Lock()
-	ask := f()
-	i.mu.Unlock()
-
-	if ask {
-		i.pool.audits.seen(i)
-	}
-}
-
-// advanceLocked is part of a step.
-func (i *informer) advanceLocked(rv string) (ask bool) {
-	if !ordering.Behind(rv, i.mu.rv) { // as after a list behind the beginning of the stream
-		i.mu.rv = rv
-	}
-	i.mu.polling = false
-	i.mu.setState(StateSynced)
-	i.mu.attach()
-	i.unexpireLocked()
-	ask = i.mu.seen.settle()
-	i.changedLocked()
-
-	return ask
-}
-
 // relation returns the informer's relation to its server.
-func (i *informer) relation() trust {
+func (i *informer) relation() relation {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.mu.trust
+	return relation{i.mu.trust, i.mu.position, i.mu.synced}
 }
 
 // provenLocked returns when the informer last had a sign of life of the stream
@@ -264,25 +154,4 @@ func (i *informer) provenLocked() time.Time {
 		return i.mu.lastSign
 	}
 	return i.pool.clock.At(i.signs.proof.Load())
-}
-
-// era is one history of a resource.
-type era struct {
-	epoch  Epoch
-	number int
-}
-
-// shows returns the history of the store.
-func (i *informer) shows() era {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return era{i.mu.epoch, i.mu.history}
-}
-
-// certain reports whether the store shows a history, and nothing has been found
-// that contradicts it.
-func (i *informer) certain() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.synced && i.mu.doubt == nil
 }

@@ -76,7 +76,7 @@ func (s *server) ask(ctx context.Context, question func() error) error {
 
 // waits records why the reflector waits for its turn.
 func (s *server) waits(refusal error) {
-	s.informer.note(fmt.Errorf("%s: %w: %w", s.informer.key, errTurn, refusal))
+	s.informer.progress.note(fmt.Errorf("%s: %w: %w", s.informer.key, errTurn, refusal))
 }
 
 // subjectOf returns what the requests of a key are about. The groups that no

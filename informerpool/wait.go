@@ -17,34 +17,12 @@ import (
 func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
 	var err error
 	ended := l.WaitFor(ctx, func() bool {
-		i := l.rlock().informer
+		i := l.at.rlock().informer
 		defer i.mu.RUnlock()
 		err = check(i)
 		return err != errWait //nolint:errorlint // an identity, never wrapped
 	})
 	return cmp.Or(ended, err)
-}
-
-// waiters are the goroutines that wait for a change. The lock of what they wait
-// for protects them.
-type waiters struct {
-	changed chan struct{} // made by a waiter; closed and set to nil on the next change
-}
-
-// add returns a channel that is closed on the next change.
-func (w *waiters) add() <-chan struct{} {
-	if w.changed == nil {
-		w.changed = make(chan struct{})
-	}
-	return w.changed
-}
-
-// wake wakes all of them.
-func (w *waiters) wake() {
-	if w.changed != nil {
-		close(w.changed)
-		w.changed = nil
-	}
 }
 
 // WaitForSync waits until HasSynced: for the informer's first list. It returns
@@ -71,7 +49,7 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 // failed in another way, or that it sent more than the limits allow. It is nil
 // otherwise. The informer keeps trying all the same.
 func (l *Lease) Refusal() error {
-	i := l.rlock().informer
+	i := l.at.rlock().informer
 	defer i.mu.RUnlock()
 
 	if refusal := i.mu.verdict.refusal; refusal != nil {
@@ -110,7 +88,7 @@ func (l *Lease) WaitFor(ctx context.Context, done func() bool) error {
 		if err := l.gone(); err != nil {
 			return fmt.Errorf("%s: %w", l.Key(), err)
 		}
-		i := l.lock().informer
+		i := l.at.lock().informer
 		changed := i.mu.waiters.add() // before done looks, so that no change is missed
 		i.mu.Unlock()
 		if done() {

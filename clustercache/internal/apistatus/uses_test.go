@@ -62,8 +62,8 @@ var uses = map[string]string{
 	"informerpool.continues":                     resource,
 	"informerpool.document":                      resource,
 	"informerpool.forgotten":                     position,
-	"informerpool.listPaged":                     position,
 	"informerpool.look":                          position,
+	"informerpool.paged":                         position,
 	"informerpool.permanent":                     anyCause,
 	"informerpool.prove":                         position,
 }

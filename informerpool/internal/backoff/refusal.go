@@ -5,6 +5,7 @@ package backoff
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,21 +26,14 @@ const (
 
 // Refusal computes the waits between the attempts of an informer whose requests
 // are forbidden. Rights are usually granted soon after they were missed, or
-// much later: the waits begin short, and grow with the age of the refusal. The
-// zero value is ready for use.
+// much later: the waits begin short, and grow with the age of the refusal.
 type Refusal struct {
+	// Refused counts the informers of the cluster that are refused, this one
+	// included.
+	Refused *atomic.Int64
+
 	since  time.Time // of the first forbidden attempt in a row; zero if there is none
 	lifted bool      // an attempt has begun as if the refusal were over
-}
-
-// Begin records that an attempt was forbidden. It reports whether the one
-// before was not.
-func (r *Refusal) Begin() (begun bool) {
-	if !r.since.IsZero() {
-		return false
-	}
-	r.since = time.Now()
-	return true
 }
 
 // Lift records that a request was permitted, which does not prove yet that the
@@ -52,19 +46,24 @@ func (r *Refusal) Lift() (lifted bool) {
 	return true
 }
 
-// End records that the refusal is over. It reports whether there was one.
-func (r *Refusal) End() (ended bool) {
-	ended = !r.since.IsZero()
-	*r = Refusal{}
-	return ended
+// End records that the refusal is over, if there is one.
+func (r *Refusal) End() {
+	if !r.since.IsZero() {
+		r.Refused.Add(-1)
+	}
+	*r = Refusal{Refused: r.Refused}
 }
 
-// After returns the wait after a forbidden attempt, in a cluster that forbids
-// the attempts of so many informers: a sixtieth of the age of the refusal, and
-// longer for as long as all of them together would exceed their pace; at least
-// 0.9 s, and at most limit. A quarter of it is random.
-func (r *Refusal) After(informers int, limit time.Duration) time.Duration {
-	wait := max(time.Since(r.since)/refusedPart, time.Duration(informers)*refusedPace, refusedLeast)
+// After records that an attempt was forbidden, and returns the wait before the
+// next one: a sixtieth of the age of the refusal, and longer for as long as all
+// refused informers together would exceed their pace; at least 0.9 s, and at
+// most limit. A quarter of it is random.
+func (r *Refusal) After(limit time.Duration) time.Duration {
+	if r.since.IsZero() {
+		r.since = time.Now()
+		r.Refused.Add(1)
+	}
+	wait := max(time.Since(r.since)/refusedPart, time.Duration(r.Refused.Load())*refusedPace, refusedLeast)
 	wait = max(min(wait, limit), refusedLeast)
 	return wait - rand.N(wait/4)
 }

@@ -4,6 +4,7 @@
 package backoff_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,11 @@ import (
 // for which it was missing.
 func TestRefusalsAreRetriedSoonAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r backoff.Refusal
-		require.True(t, r.Begin())
+		var refused atomic.Int64
+		r := backoff.Refusal{Refused: &refused}
 		for age := time.Duration(0); age < 2*time.Hour; {
-			require.False(t, r.Begin(), "it is the same refusal")
-			wait := r.After(1, 30*time.Second)
+			wait := r.After(30 * time.Second)
+			require.EqualValues(t, 1, refused.Load(), "it is the same refusal")
 			longest := min(max(age/60, 900*time.Millisecond), 30*time.Second)
 			require.LessOrEqual(t, wait, longest, age)
 			require.Greater(t, wait, longest*3/4-1, age)
@@ -32,14 +33,16 @@ func TestRefusalsAreRetriedSoonAtFirst(t *testing.T) {
 
 		require.True(t, r.Lift())
 		require.False(t, r.Lift())
-		require.False(t, r.Begin(), "what was permitted was forbidden after all")
+		require.Greater(t, r.After(30*time.Second), 20*time.Second, "what was permitted was forbidden after all")
+		require.EqualValues(t, 1, refused.Load())
 		require.False(t, r.Lift())
-		require.Greater(t, r.After(1, 30*time.Second), 20*time.Second)
-		require.True(t, r.End())
+		r.End()
+		require.Zero(t, refused.Load())
 		require.False(t, r.Lift(), "there is no refusal")
-		require.False(t, r.End())
-		require.True(t, r.Begin())
-		require.Less(t, r.After(1, 30*time.Second), time.Second, "a refusal after a success is a new one")
+		r.End()
+		require.Zero(t, refused.Load())
+		require.Less(t, r.After(30*time.Second), time.Second, "a refusal after a success is a new one")
+		require.EqualValues(t, 1, refused.Load())
 	})
 }
 
@@ -48,14 +51,18 @@ func TestRefusalsAreRetriedSoonAtFirst(t *testing.T) {
 // wait of other failures allows.
 func TestHazardClusterForbidsManyKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r backoff.Refusal
-		r.Begin()
+		var refused atomic.Int64
+		r := backoff.Refusal{Refused: &refused}
+		r.After(30 * time.Second)
 		for range 100 {
-			wait := r.After(50, 30*time.Second)
+			refused.Store(50)
+			wait := r.After(30 * time.Second)
 			require.GreaterOrEqual(t, wait, 50*500*time.Millisecond*3/4)
 			require.LessOrEqual(t, wait, 50*500*time.Millisecond)
-			require.LessOrEqual(t, r.After(5000, 30*time.Second), 30*time.Second)
-			require.Less(t, r.After(1, time.Millisecond), time.Second, "a limit below the shortest wait is that wait")
+			refused.Store(5000)
+			require.LessOrEqual(t, r.After(30*time.Second), 30*time.Second)
+			refused.Store(1)
+			require.Less(t, r.After(time.Millisecond), time.Second, "a limit below the shortest wait is that wait")
 		}
 	})
 }
