@@ -164,7 +164,8 @@ func (f found) id() objectID { return objectID{f.ref, f.ready} }
 // selects projects an object, and reports whether it belongs to the convention.
 func (k kind) selects(object client.Object) (found, bool) {
 	key := client.ObjectKeyFromObject(object)
-	if k.namespace != "" && key.Namespace != k.namespace ||
+	scoped := k.namespace != "" && (key.Namespace != "" || !k.ready) // not a cluster-scoped ReadyObject
+	if scoped && key.Namespace != k.namespace ||
 		k.labels != nil && !k.labels.Matches(labels.Set(object.GetLabels())) {
 		return found{ref: k.ref(key), ready: k.ready}, false
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 // ReadyObject names objects of the hub that decide whether a cluster is ready
-// to be contacted. All objects of the kind, in the resolver's namespace if it
-// has one, are watched; only the verdict and the labels are kept. The labels
-// are added to those of the cluster.
+// to be contacted. All objects of the kind are watched, and if the resolver and
+// the kind have a namespace, only those in that; only the verdict and the labels
+// are kept. The labels are added to those of the cluster.
 type ReadyObject struct {
 	// Kind is the objects' kind. The hub has to serve it.
 	Kind schema.GroupVersionKind

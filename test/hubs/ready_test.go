@@ -4,6 +4,7 @@
 package hubs_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -151,4 +153,68 @@ func TestHazardReadyObjectIsOfAKindThatIsReadAnyway(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestHazardReadyObjectHasNoNamespace: the kind is cluster-scoped, as is the
+// cluster's key, and the Secrets are in one namespace.
+func TestHazardReadyObjectHasNoNamespace(t *testing.T) {
+	managed := schema.GroupVersionKind{Group: "cluster.open-cluster-management.io", Version: "v1", Kind: "ManagedCluster"}
+	for name, test := range map[string]struct {
+		secret *corev1.Secret
+		make   func(client.WithWatch, resolver.HubOptions) (*resolver.HubResolver, error)
+	}{
+		"multicluster-runtime": {
+			resolvertest.Secret("fleet", "a", map[string]string{"sigs.k8s.io/multicluster-runtime-kubeconfig": "true"},
+				resolvertest.TokenData("kubeconfig", "t")),
+			func(hub client.WithWatch, o resolver.HubOptions) (*resolver.HubResolver, error) {
+				o.Namespace = "fleet"
+				return resolver.MulticlusterRuntime(hub, o)
+			},
+		},
+		"Istio": {
+			resolvertest.Secret("istio-system", "s", map[string]string{"istio/multiCluster": "true"},
+				resolvertest.TokenData("a", "t")),
+			resolver.Istio,
+		},
+	} {
+		for _, watched := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, watched: %v", name, watched), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					hub := scopedHub{resolvertest.NewHub(test.secret, resolvertest.UnstructuredObject(
+						managed.GroupVersion().String(), managed.Kind, "", "a", nil))}
+					r, err := test.make(hub, resolver.HubOptions{ReadyObject: &resolver.ReadyObject{
+						Kind:  managed,
+						Ready: func(*unstructured.Unstructured) bool { return true },
+					}})
+					require.NoError(t, err)
+					if watched {
+						require.Equal(t, []resolver.Cluster{resolvertest.Named("a")}, resolvertest.Notify(t, r).Take())
+					}
+					require.Equal(t, "t", resolvertest.Token(t, r, resolvertest.Named("a")))
+				})
+			})
+		}
+	}
+}
+
+// scopedHub knows, as a real client does, that ManagedClusters have no
+// namespace.
+type scopedHub struct{ *resolvertest.Hub }
+
+func (h scopedHub) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return h.Hub.List(ctx, list, scopedOptions(list, opts))
+}
+
+func (h scopedHub) Watch(
+	ctx context.Context, list client.ObjectList, opts ...client.ListOption,
+) (apiwatch.Interface, error) {
+	return h.Hub.Watch(ctx, list, scopedOptions(list, opts))
+}
+
+func scopedOptions(list client.ObjectList, opts []client.ListOption) client.ListOption {
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	if list.GetObjectKind().GroupVersionKind().Kind == "ManagedClusterList" {
+		o.Namespace = ""
+	}
+	return o
 }
