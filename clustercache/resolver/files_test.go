@@ -431,3 +431,54 @@ func TestHazardDirectoryThatGoesTakesItsClustersAlong(t *testing.T) {
 	require.NoError(t, os.Remove(dir))
 	listed()
 }
+
+// TestHazardDirectoryOfAFileGoesAndTakesItsClustersAlong checks the same for a
+// file that was given itself, and for one that a link leads to.
+func TestHazardDirectoryOfAFileGoesAndTakesItsClustersAlong(t *testing.T) {
+	for name, arrange := range map[string]func(t *testing.T, base, file string) (given, path string){
+		"given": func(_ *testing.T, _, file string) (string, string) { return file, file },
+		"a link to it is given": func(t *testing.T, base, file string) (string, string) {
+			link := filepath.Join(base, "link")
+			require.NoError(t, os.Symlink(file, link))
+			return link, link
+		},
+		"a directory with a link to a link is given": func(t *testing.T, base, file string) (string, string) {
+			near := filepath.Join(base, "near")
+			require.NoError(t, os.Mkdir(near, 0o700))
+			require.NoError(t, os.Symlink(file, filepath.Join(base, "far")))
+			require.NoError(t, os.Symlink(filepath.Join("..", "far"), filepath.Join(near, "link")))
+			return near, filepath.Join(near, "link")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dir := filepath.Join(base, "mount")
+			write(t, filepath.Join(dir, "a"), resolvertest.TokenConfig("one"))
+			given, path := arrange(t, base, filepath.Join(dir, "a"))
+			r := files(t, resolver.FileOptions{}, given)
+			c := resolvertest.Named(path + "+c")
+			listed := func(want ...resolver.Cluster) {
+				t.Helper()
+				clusters, err := r.Clusters(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, want, clusters)
+			}
+			require.Equal(t, "one", resolvertest.Token(t, r, c))
+
+			require.NoError(t, os.Rename(dir, dir+".away"))
+			for range 2 {
+				listed(c)
+				_, err := r.Resolve(t.Context(), c)
+				require.ErrorContains(t, err, "directory")
+				require.NotErrorIs(t, err, resolver.ErrNoAccess, "it may be there")
+			}
+
+			require.NoError(t, os.Rename(dir+".away", dir))
+			require.Equal(t, "one", resolvertest.Token(t, r, c))
+			require.NoError(t, os.Remove(filepath.Join(dir, "a")))
+			listed()
+			_, err := r.Resolve(t.Context(), c)
+			require.ErrorIs(t, err, resolver.ErrClusterNotFound, "it was deleted")
+		})
+	}
+}

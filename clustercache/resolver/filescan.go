@@ -85,14 +85,41 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 // or that vanished as a whole, like a volume that is not mounted. It reports
 // whether there are any.
 func (f *FileResolver) keepBelow(out *fileScan, root string, err error) bool {
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		err = fmt.Errorf("its directory cannot be read: %w", pathErr.Err)
-	}
 	known := f.knownBelow(root)
 	for _, path := range known {
-		f.keep(out, path, err)
+		f.keep(out, path, unreadableDirectory(err))
 	}
 	return len(known) > 0
+}
+
+// unreadableDirectory is the error for the clusters of the files in a directory.
+func unreadableDirectory(err error) error {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pathErr.Err
+	}
+	return fmt.Errorf("its directory cannot be read: %w", err)
+}
+
+// maxLinks is how many links in a row missingDirectory follows.
+const maxLinks = 40
+
+// missingDirectory returns an error if a file does not exist because its
+// directory, or that of the file that it links to, does not.
+func missingDirectory(path string) error {
+	for range maxLinks {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return unreadableDirectory(err)
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			return nil //nolint:nilerr // It is no link, and was deleted.
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return nil
 }
 
 // keep keeps the clusters of a file, with an error, and reports whether there
@@ -130,6 +157,9 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 	ref := ObjectRef{Kind: kindFile, Name: path}
 	config, err := readKubeconfigFile(path, f.options.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
+		if missing := missingDirectory(path); missing != nil && f.keep(out, path, missing) {
+			return
+		}
 		f.remember(path, nil)
 		if f.neverSeen(path) {
 			f.standFor(out, path, missingFileError{})
