@@ -47,14 +47,14 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 	info, err := os.Stat(root)
 	f.noteSeen(root, err == nil)
 	if err != nil || !info.IsDir() {
-		out.dirs[filepath.Dir(root)] = struct{}{}
+		out.watchTo(root)
 		if err != nil && f.keepBelow(out, root, err) {
 			return nil
 		}
 		return []string{root}
 	}
 
-	out.dirs[root] = struct{}{}
+	out.watchTo(filepath.Join(root, "any file"))
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		if !f.keepBelow(out, root, err) {
@@ -100,26 +100,61 @@ func unreadableDirectory(err error) error {
 	return fmt.Errorf("its directory cannot be read: %w", err)
 }
 
-// maxLinks is how many links in a row missingDirectory follows.
-const maxLinks = 40
-
 // missingDirectory returns an error if a file does not exist because its
 // directory, or that of the file that it links to, does not.
 func missingDirectory(path string) error {
-	for range maxLinks {
-		if _, err := os.Stat(filepath.Dir(path)); err != nil {
-			return unreadableDirectory(err)
-		}
-		target, err := os.Readlink(path)
-		if err != nil {
-			return nil //nolint:nilerr // It is no link, and was deleted.
-		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
-		}
-		path = target
+	_, end := follow(path)
+	if _, err := os.Stat(filepath.Dir(end)); err != nil {
+		return unreadableDirectory(err)
 	}
 	return nil
+}
+
+// maxLinks is how many links are followed, as by Linux.
+const maxLinks = 40
+
+// follow returns the links on the way to a file or directory, which need not
+// exist, and the path without them.
+func follow(path string) (links []string, end string) {
+	for range maxLinks {
+		link := firstLink(path)
+		target, err := os.Readlink(link)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		links, path = append(links, link), filepath.Join(target, path[len(link):])
+	}
+	return links, path
+}
+
+// firstLink returns the beginning of an absolute path that is a link, if there
+// is one.
+func firstLink(path string) string {
+	for end := 1; end <= len(path); end++ {
+		if end < len(path) && path[end] != filepath.Separator {
+			continue
+		}
+		info, err := os.Lstat(path[:end])
+		switch {
+		case err != nil:
+			return ""
+		case info.Mode()&fs.ModeSymlink != 0:
+			return path[:end]
+		}
+	}
+	return ""
+}
+
+// watchTo notes the directories in which a file, or a link on the way to it, can
+// be replaced, none of them by two names.
+func (s *fileScan) watchTo(path string) {
+	links, end := follow(path)
+	for _, each := range append(links, end) {
+		s.dirs[filepath.Dir(each)] = struct{}{}
+	}
 }
 
 // keep keeps the clusters of a file, with an error, and reports whether there
@@ -150,10 +185,7 @@ func (f *FileResolver) knownBelow(root string) []string {
 
 // scanFile adds the contexts of one file.
 func (f *FileResolver) scanFile(path string, out *fileScan) {
-	// The target of a link may be replaced in its own directory.
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		out.dirs[filepath.Dir(target)] = struct{}{}
-	}
+	out.watchTo(path)
 	ref := ObjectRef{Kind: kindFile, Name: path}
 	config, err := readKubeconfigFile(path, f.options.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,7 +215,7 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 	for _, name := range names {
 		access, files, err := f.read(config, name, path, ref)
 		for _, file := range files {
-			out.dirs[filepath.Dir(file)] = struct{}{}
+			out.watchTo(file)
 		}
 		f.put(out, path, name, access, ref, err)
 	}
