@@ -100,7 +100,8 @@
 //     [Collector.Snapshot] shows it.
 //   - A panic of a callback becomes a [*PanicError]
 //     (TestAcquirePanicIsAnError). A resource whose Release panicked counts as
-//     released (TestReleasePanicDoesNotStopRun).
+//     released (TestReleasePanicDoesNotStopRun), as does one whose Release ended
+//     its goroutine (TestHazardReleaseEndsTheLoop).
 //   - After the end of Run, Declare and Sweep return [ErrClosed]
 //     (TestAfterStopErrClosed). Nothing is released then; the records stay
 //     readable for the code that tears down the rest.

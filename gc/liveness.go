@@ -46,7 +46,7 @@ func (c *Collector[O, R]) notify(key O) {
 	if c.opts.Collected == nil {
 		return
 	}
-	err := protect("Collected", func() error {
+	err := apart("Collected", func() error {
 		c.opts.Collected(key)
 		return nil
 	})
