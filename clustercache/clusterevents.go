@@ -14,7 +14,7 @@ import (
 )
 
 // broadcaster delivers cluster events to subscribers. Each subscriber queues at
-// most six events for each cluster.
+// most nine events for each cluster.
 type broadcaster struct {
 	mu     sync.Mutex                            // protects the fields below; taken before a subscriber's lock
 	last   map[client.ObjectKey][]events.Cluster // the initial events of a new subscriber
@@ -197,16 +197,27 @@ func (s *clusterSubscriber) putAgain(cluster client.ObjectKey, level []events.Cl
 // flips reports whether an event is one of those that alternate.
 func flips(e events.Cluster) bool { return e.Type == events.Connected || e.Type == events.Disconnected }
 
+func removes(e events.Cluster) bool { return e.Type == events.Removed }
+
 // mergeEvent adds an event to those that wait, and drops those that it
 // supersedes. Of alternating connects and disconnects it keeps the last one or
 // two, so that they still alternate with those already delivered. An initial
 // one may repeat a delivered one, so it is dropped without its counterpart.
+// Events before and after a removal are of two clusters, so the second does not
+// hide that the first was removed.
 func mergeEvent(waiting []events.Cluster, e events.Cluster) []events.Cluster {
 	switch e.Type { // of these, one supersedes nothing else
 	case events.Gained, events.Lost:
 		return append(without(without(waiting, events.Gained), events.Lost), e)
 	case events.Relabeled:
 		return append(without(waiting, events.Relabeled), e)
+	}
+	if i := slices.IndexFunc(waiting, removes); i >= 0 { // there is no other
+		since := waiting[i+1:]
+		if removes(e) {
+			return append(append(waiting[:i], lasting(since)...), e)
+		}
+		return append(waiting[:i+1], mergeEvent(since, e)...)
 	}
 	waiting = without(waiting, events.PhaseChanged)
 	if e.Type != events.PhaseChanged && e.Type != events.Disconnected { // neither ends a silence

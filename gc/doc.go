@@ -62,8 +62,10 @@
 //     declaration that came before it (TestDropOvertakesDeclarationUnderWay).
 //  7. An owner is collected only if found gone by two looks at least the grace
 //     apart, with no sign of life since the first
-//     (TestOneWrongAnswerNeverCollects, TestDecideRandomOwners). Without grace,
-//     one look suffices. A declaration that comes during a look wins
+//     (TestOneWrongAnswerNeverCollects, TestDecideRandomOwners): the second one
+//     begins so long after the first ended
+//     (TestHazardLooksThatOverlapCollectAnOwner). Without grace, one look
+//     suffices. A declaration that comes during a look wins
 //     (TestDeclareDuringLookWins). Options.Collected is called for each owner
 //     that is collected, once, and for no other (TestCollectedIsCalledOnce).
 //  8. An inconclusive look never collects, is repeated, and stops nothing else
@@ -98,7 +100,8 @@
 //     [Collector.Snapshot] shows it.
 //   - A panic of a callback becomes a [*PanicError]
 //     (TestAcquirePanicIsAnError). A resource whose Release panicked counts as
-//     released (TestReleasePanicDoesNotStopRun).
+//     released (TestReleasePanicDoesNotStopRun), as does one whose Release ended
+//     its goroutine (TestHazardReleaseEndsTheLoop).
 //   - After the end of Run, Declare and Sweep return [ErrClosed]
 //     (TestAfterStopErrClosed). Nothing is released then; the records stay
 //     readable for the code that tears down the rest.

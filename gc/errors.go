@@ -96,6 +96,18 @@ func protect(callback string, f func() error) (err error) {
 	return f()
 }
 
+// apart is protect on a goroutine of its own, for a callback after which its
+// caller has to go on, even if the callback ends its goroutine.
+func apart(callback string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() { done <- err }()
+		err = protect(callback, f)
+	}()
+	return <-done
+}
+
 // ended returns why ctx ended, as an error that callers can test for: ErrClosed
 // if the collector ended it, else the error of ctx.
 func ended(ctx context.Context) error {

@@ -19,7 +19,7 @@ func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err 
 		c.mu.Unlock()
 		return false, nil
 	}
-	asked := rec.proofs
+	asked, began := rec.proofs, time.Now()
 	c.mu.Unlock()
 
 	a, err := unknown, errGoexit
@@ -31,7 +31,7 @@ func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err 
 			err = ended(ctx)
 			return
 		}
-		collected = c.enterAnswer(key, rec, a, asked, err)
+		collected = c.enterAnswer(key, rec, a, asked, began, err)
 		if collected {
 			c.notify(key)
 		}
@@ -46,7 +46,7 @@ func (c *Collector[O, R]) notify(key O) {
 	if c.opts.Collected == nil {
 		return
 	}
-	err := protect("Collected", func() error {
+	err := apart("Collected", func() error {
 		c.opts.Collected(key)
 		return nil
 	})
@@ -76,8 +76,11 @@ func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
 	return gone, nil
 }
 
-// enterAnswer stores the result of a look and acts on it.
-func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint64, err error) (collected bool) {
+// enterAnswer stores the result of a look, which began at the given time, and
+// acts on it.
+func (c *Collector[O, R]) enterAnswer(
+	key O, rec *owner[R], a answer, asked uint64, began time.Time, err error,
+) (collected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -86,7 +89,13 @@ func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint
 	if len(rec.uses) == 0 {
 		return false
 	}
-	facts, at, collect := c.policy.judge(rec.ownerFacts, a, asked, time.Now())
+	now := time.Now()
+	// Looks of Run and of a Sweep may overlap. The one that decides has to begin
+	// after the grace: what it was told may be as old as that.
+	if a == gone && !rec.goneSince.IsZero() {
+		now = began
+	}
+	facts, at, collect := c.policy.judge(rec.ownerFacts, a, asked, now)
 	rec.ownerFacts, rec.err = facts, err
 	if !collect {
 		c.looks.set(key, at)

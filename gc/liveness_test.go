@@ -402,3 +402,30 @@ func TestWithoutInUseOwnersStay(t *testing.T) {
 		require.Equal(t, []string{"a"}, w.live())
 	})
 }
+
+// TestHazardLooksThatOverlapCollectAnOwner: two looks begin at the same moment,
+// in a cache that has not seen the owner yet. One of them is answered after the
+// grace, which makes it no second opinion.
+func TestHazardLooksThatOverlapCollectAnOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(o *gc.Options[string, string]) { o.Grace = 5 * second })
+		var calls atomic.Int32
+		w.inUse = func(context.Context, string) (bool, error) {
+			if calls.Add(1) == 2 {
+				time.Sleep(8 * second)
+			}
+			return false, nil
+		}
+		w.declare("o", "a")
+		for _, swept := range []func() (gc.Swept[string, string], error){
+			async(func() (gc.Swept[string, string], error) { return w.Sweep(t.Context()) }),
+			async(func() (gc.Swept[string, string], error) { return w.Sweep(t.Context()) }),
+		} {
+			got, err := swept()
+			require.NoError(t, err)
+			require.Equal(t, gc.Swept[string, string]{}, got)
+		}
+		require.Equal(t, []string{"a"}, w.Uses("o"))
+		require.Equal(t, gc.Swept[string, string]{Collected: []string{"o"}, Released: []string{"a"}}, w.sweep())
+	})
+}

@@ -202,7 +202,7 @@ func (c *Collector[O, R]) release(r R, now time.Time) (ok bool, err error) {
 
 		close(f.done)
 	}()
-	err = protect("Release", func() error {
+	err = apart("Release", func() error {
 		c.opts.Release(r)
 		return nil
 	})

@@ -6,6 +6,7 @@ package gc_test
 import (
 	"context"
 	"math"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,4 +256,45 @@ func TestSnapshotTellsAll(t *testing.T) {
 	})
 	require.Equal(t, "Acquiring Held Releasing Unknown",
 		gc.Acquiring.String()+" "+gc.Held.String()+" "+gc.Releasing.String()+" "+gc.Phase(0).String())
+}
+
+// TestHazardReleaseEndsTheLoop: a Release and a Collected that end their
+// goroutine concern one resource and one owner. Nothing else would be released
+// any more.
+func TestHazardReleaseEndsTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var collected []string
+		w := newWorld(t, func(o *gc.Options[string, string]) {
+			o.Concurrency = 1
+			o.Collected = func(owner string) {
+				collected = append(collected, owner)
+				runtime.Goexit()
+			}
+		})
+		w.inUse = func(_ context.Context, owner string) (bool, error) { return owner == "p", nil }
+		w.release = func(resource string) {
+			if resource == "a" {
+				runtime.Goexit()
+			}
+		}
+		stop := w.run()
+		w.declare("o", "a")
+		w.declare("p", "b", "c")
+		time.Sleep(time.Minute + grace)
+		require.Equal(t, []string{"o"}, collected)
+		require.Contains(t, w.logged(), `"error"="resource a: gc: callback ended its goroutine"`)
+		require.Equal(t, []string{"b", "c"}, w.live())
+		require.Contains(t, w.logged(), `"msg"="owner is gone" "owner"="o"`)
+
+		w.declare("p", "b")
+		time.Sleep(grace)
+		synctest.Wait()
+		require.Equal(t, []string{"b"}, w.live())
+		w.Drop("p")
+		time.Sleep(grace)
+		synctest.Wait()
+		require.Empty(t, w.live())
+		require.Zero(t, w.Size())
+		stop()
+	})
 }

@@ -44,7 +44,8 @@ const (
 // Cluster is one change of one cluster. For each cluster and subscriber,
 // Connected and Disconnected alternate, except for those that are marked as
 // Initial. Events are level-triggered: a slow subscriber may miss a change that
-// was undone before its turn, but never the last state.
+// was undone before its turn, but never the last state, nor that a cluster was
+// Removed before it came back.
 type Cluster struct {
 	Cluster client.ObjectKey
 	Type    ClusterType

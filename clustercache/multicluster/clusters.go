@@ -58,9 +58,13 @@ type Clusters struct {
 	indexing sync.Mutex // serializes IndexField of all clusters; taken before mu, and before a cache's lock
 
 	mu      sync.Mutex // protects the fields below; no other lock is taken under it
-	remotes map[client.ObjectKey]*remote
+	held    remotes    // by callers of Cluster, until Forget
+	engaged remotes    // by providers, until the cluster is removed
 	indexes []fieldIndex
 }
+
+// remotes are clusters of which each has one cluster.Cluster.
+type remotes map[client.ObjectKey]*remote
 
 // New returns the clusters of a ClusterCache. The ClusterCache has to be
 // started separately, for example by adding it to the manager. New does no I/O
@@ -75,19 +79,20 @@ func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 	if o.Logger.GetSink() == nil {
 		o.Logger = cc.Options().Logger
 	}
-	return &Clusters{cc: cc, options: o, remotes: map[client.ObjectKey]*remote{}}
+	return &Clusters{cc: cc, options: o, held: remotes{}, engaged: remotes{}}
 }
 
 // Cluster engages a cluster and returns it, whatever its state. It returns the
 // same pointer every time, until Forget: the pointer stays valid while the
 // cluster is unreachable, changes its credentials or moves, and when it is
-// removed and created again. The errors are [clustercache.ErrClosed], and those
+// removed and created again. It is not the one that a [Provider] engages, which
+// ends with its engagement. The errors are [clustercache.ErrClosed], and those
 // of Options.ClusterOptions.
 func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
 	if err := s.cc.Cluster(key).Engage(); err != nil {
 		return nil, err
 	}
-	r, err := s.remote(key)
+	r, err := s.remote(s.held, key)
 	if err != nil {
 		return nil, err
 	}
@@ -98,19 +103,20 @@ func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
 // stopped and deliver nothing more. The next Cluster returns a new one.
 func (s *Clusters) Forget(key client.ObjectKey) {
 	s.mu.Lock()
-	r := s.remotes[key]
+	r := s.held[key]
 	s.mu.Unlock()
 
 	if r != nil {
-		s.drop(r)
+		s.drop(s.held, r)
 	}
 	s.cc.Cluster(key).Disengage()
 }
 
-// remote returns a known cluster.
-func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
+// remote returns the cluster.Cluster of a known cluster, which is held or
+// engaged.
+func (s *Clusters) remote(of remotes, key client.ObjectKey) (*remote, error) {
 	s.mu.Lock()
-	r := s.remotes[key]
+	r := of[key]
 	s.mu.Unlock()
 
 	if r != nil {
@@ -129,19 +135,19 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if r := s.remotes[key]; r != nil {
+	if r := of[key]; r != nil {
 		return r, nil
 	}
-	s.remotes[key] = fresh
+	of[key] = fresh
 
 	return fresh, nil
 }
 
 // drop ends a cluster, but not another one that may have replaced it.
-func (s *Clusters) drop(r *remote) {
+func (s *Clusters) drop(of remotes, r *remote) {
 	s.mu.Lock()
-	if s.remotes[r.key] == r {
-		delete(s.remotes, r.key)
+	if of[r.key] == r {
+		delete(of, r.key)
 	}
 	s.mu.Unlock()
 

@@ -80,7 +80,7 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N, in tenure) {
 			"name", string(name))
 		return
 	}
-	r, err := e.s.remote(key)
+	r, err := e.s.remote(e.s.engaged, key)
 	if err != nil {
 		if !isUnknown(err) {
 			e.s.options.Logger.Error(err, "Cluster cannot be engaged", "cluster", clustername.Of(key))
@@ -127,7 +127,7 @@ func (e *engagements[N]) end(key client.ObjectKey) {
 	}
 	now.over = true
 	now.cancel()
-	e.s.drop(now.remote)
+	e.s.drop(e.s.engaged, now.remote)
 	maps.DeleteFunc(e.names, func(_ N, holder client.ObjectKey) bool { return holder == key })
 	e.ending[key] = now
 	e.reap()

@@ -279,3 +279,39 @@ func TestHazardDeleteOfWhatCameAndWentIsAwaited(t *testing.T) {
 		require.Equal(t, want, deleted)
 	})
 }
+
+// TestHazardEngagementEndsAClusterThatIsHeld: a controller of one cluster and a
+// provider share the Clusters. The cluster is removed and created again, which
+// ends the engagement alone; and the controller forgets it, which does not.
+func TestHazardEngagementEndsAClusterThatIsHeld(t *testing.T) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, held cluster.Cluster) {
+		to, made := calls()
+		engage(t, newProvider(f, multicluster.ProviderOptions{}), to)
+		told := &record{}
+		_, err := informer(t, held, &corev1.ConfigMap{}).AddEventHandler(told.handler())
+		require.NoError(t, err)
+		require.Len(t, told.take(), 2)
+		first := next(t, made)
+
+		f.d.set(key("a"), nil)
+		next(t, first.ctx.Done())
+		f.d.set(key("a"), api.Config())
+		second := next(t, made)
+		require.NotSame(t, first.cl, second.cl)
+		time.Sleep(time.Minute)
+		told.take()
+		api.put("three", "3")
+		require.Equal(t, []string{"add three"}, told.take())
+		require.False(t, informer(t, held, &corev1.ConfigMap{}).IsStopped())
+		require.Same(t, held, f.cluster("a"))
+
+		engaged := &record{}
+		_, err = informer(t, second.cl, &corev1.ConfigMap{}).AddEventHandler(engaged.handler())
+		require.NoError(t, err)
+		require.Len(t, engaged.take(), 3)
+		f.Forget(key("a"))
+		api.put("four", "4")
+		require.Equal(t, []string{"add four"}, engaged.take())
+		require.Empty(t, told.take())
+	})
+}

@@ -130,7 +130,7 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 	if err := unusable(p.s.cc, key); err != nil {
 		return nil, p.notFound(name, err)
 	}
-	r, err := p.s.remote(key)
+	r, err := p.s.remote(p.s.engaged, key)
 	if err != nil {
 		return nil, p.notFound(name, err)
 	}

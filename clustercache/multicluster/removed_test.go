@@ -80,6 +80,57 @@ func testRemoval(t *testing.T, late, after time.Duration) {
 	}
 }
 
+// TestHazardRemovalIsHiddenByTheNextCluster: while a provider is busy with
+// another cluster, a cluster is removed, and one that was created in its place
+// is lost and comes back. What was engaged is not that cluster: it lacks the
+// deletes of the objects of the first.
+func TestHazardRemovalIsHiddenByTheNextCluster(t *testing.T) {
+	for _, losses := range []int{0, 1, 2} {
+		t.Run(fmt.Sprintf("lost %d times", losses), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, multicluster.Options{})
+				f.add("a")
+				to, made := calls()
+				engage(t, newProvider(f, multicluster.ProviderOptions{Clusters: func(k client.ObjectKey) bool {
+					if k == key("holds up") {
+						time.Sleep(time.Hour)
+					}
+					return true
+				}}), to)
+				first := next(t, made)
+				f.add("holds up")
+				time.Sleep(time.Second)
+
+				f.d.set(key("a"), nil)
+				for f.known("a") {
+					time.Sleep(time.Second)
+				}
+				other := serve(f.servers, "uid-other")
+				other.put("three", "3")
+				f.d.set(key("a"), other.Config())
+				time.Sleep(time.Minute)
+				for range losses {
+					other.Disconnect()
+					time.Sleep(time.Minute)
+					other.Connect()
+					time.Sleep(time.Minute)
+				}
+				require.True(t, f.known("a"))
+				require.NoError(t, first.ctx.Err(), "the provider is late")
+
+				time.Sleep(10 * time.Hour)
+				require.Error(t, first.ctx.Err())
+				second := next(t, made)
+				for second.name != first.name {
+					second = next(t, made)
+				}
+				require.NotSame(t, first.cl, second.cl)
+				require.NoError(t, second.ctx.Err())
+			})
+		})
+	}
+}
+
 // known reports whether a cluster is known, and not gone.
 func (f *fleet) known(name string) bool {
 	s, err := f.cc.Cluster(key(name)).Status()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -87,16 +88,26 @@ func joined(errs []error) error {
 	return errors.Join(errs...)
 }
 
+// errNotifyEnded indicates that a resolver of the chain reports no more changes.
+var errNotifyEnded = errors.New("resolver: Notify of a resolver of the chain returned before its context ended")
+
 // Notify implements [Notifier] with all resolvers of the chain that implement
-// it. If one of them fails, all end: otherwise the caller would receive some
-// changes and assume that it receives all.
+// it. If one of them fails, panics or returns early, all end: otherwise the
+// caller would receive some changes and assume that it receives all.
 func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error {
 	out := changes.NewReader()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range c.resolvers {
 		if n, _ := AsNotifier(r); n != nil {
 			group.Go(func() error {
-				return n.Notify(ctx, func(cluster Cluster) { out.Add(cluster) })
+				// On a goroutine of the group, a panic would end the process.
+				err := callback.Apart("Resolver.Notify", func() error {
+					return n.Notify(ctx, func(cluster Cluster) { out.Add(cluster) })
+				})
+				if err == nil && ctx.Err() == nil {
+					return errNotifyEnded
+				}
+				return err
 			})
 		}
 	}

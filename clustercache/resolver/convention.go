@@ -61,6 +61,8 @@ type kind struct {
 	fields    fields.Selector
 	// calls names the option that project calls, for errors.
 	calls string
+	// ready marks the kind of the [ReadyObject].
+	ready bool
 	// project reduces an object to what is needed of it, and returns nil if the
 	// object does not belong to the convention. It also repeats the selection,
 	// which fakes and proxies do not always apply.
@@ -70,6 +72,9 @@ type kind struct {
 func (k kind) ref(key client.ObjectKey) ObjectRef {
 	return ObjectRef{Kind: k.gvk.Kind, Namespace: key.Namespace, Name: key.Name}
 }
+
+// has reports whether objects of the kind have such an identity.
+func (k kind) has(id objectID) bool { return k.gvk.Kind == id.Kind && k.ready == id.ready }
 
 // String names the kind and what is selected of it.
 func (k kind) String() string {
@@ -129,9 +134,18 @@ func (k kind) options() client.ListOptions {
 	return client.ListOptions{Namespace: k.namespace, LabelSelector: k.labels, FieldSelector: k.fields}
 }
 
+// objectID identifies an object that was read for one purpose. A [ReadyObject]
+// may be of a kind that is also read for others: what is kept of it differs.
+type objectID struct {
+	ObjectRef
+
+	ready bool // as a ReadyObject
+}
+
 // found is an object of a kind after projection.
 type found struct {
 	ref      ObjectRef
+	ready    bool // it was read as a ReadyObject
 	value    any
 	labels   map[string]string
 	clusters []Cluster // of a primary object
@@ -145,14 +159,22 @@ type found struct {
 	failed error
 }
 
+func (f found) id() objectID { return objectID{f.ref, f.ready} }
+
 // selects projects an object, and reports whether it belongs to the convention.
 func (k kind) selects(object client.Object) (found, bool) {
 	key := client.ObjectKeyFromObject(object)
-	if k.namespace != "" && key.Namespace != k.namespace ||
+	scoped := k.namespace != "" && (key.Namespace != "" || !k.ready) // not a cluster-scoped ReadyObject
+	if scoped && key.Namespace != k.namespace ||
 		k.labels != nil && !k.labels.Matches(labels.Set(object.GetLabels())) {
-		return found{ref: k.ref(key)}, false
+		return found{ref: k.ref(key), ready: k.ready}, false
 	}
-	out := found{ref: k.ref(key), labels: object.GetLabels(), created: object.GetCreationTimestamp().Time}
+	out := found{
+		ref:     k.ref(key),
+		ready:   k.ready,
+		labels:  object.GetLabels(),
+		created: object.GetCreationTimestamp().Time,
+	}
 	// An object on which a function of the options panics, or ends its
 	// goroutine, may belong to the convention.
 	out.failed = callback.ApartSecret(k.calls, func() error {

@@ -102,8 +102,9 @@ var (
 // split by the caller. A file that existed and is deleted has no clusters. But
 // the clusters of a directory that vanished as a whole, like a volume that is
 // not mounted, stay with an error until the directory exists again without
-// them. If no path leads to any context, Clusters returns an error, so that a
-// ClusterCache that discovers clusters is not ready.
+// them; that may be a given directory, that of a given file, or one that a link
+// leads into. If no path leads to any context, Clusters returns an error, so
+// that a ClusterCache that discovers clusters is not ready.
 func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("resolver: Files needs a path")

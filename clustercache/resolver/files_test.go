@@ -393,6 +393,59 @@ func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 	until(t, changes, r, resolvertest.Named(filepath.Join(later, "b")+"+c"), hasToken("six"))
 }
 
+// TestHazardLinkOnTheWayIsReplaced checks that a change of any link on the way to
+// a file is noticed: one to a directory, as where a release is switched, or one
+// to another link.
+func TestHazardLinkOnTheWayIsReplaced(t *testing.T) {
+	for name, arrange := range map[string]func(base string) (given, path string, links map[string]string){
+		"the directory that is given is a link": func(base string) (string, string, map[string]string) {
+			current := filepath.Join(base, "current")
+			return current, filepath.Join(current, "a"), map[string]string{current: ""}
+		},
+		"the directory of the file that is given is a link": func(base string) (string, string, map[string]string) {
+			file := filepath.Join(base, "current", "a")
+			return file, file, map[string]string{filepath.Join(base, "current"): ""}
+		},
+		"the file that is given is a link to a link": func(base string) (string, string, map[string]string) {
+			link := filepath.Join(base, "near", "link")
+			return link, link, map[string]string{
+				link: filepath.Join("..", "far", "link"), filepath.Join(base, "far", "link"): "a",
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			given, path, links := arrange(base)
+			release := func(version string) {
+				write(t, filepath.Join(base, version, "a"), resolvertest.TokenConfig(version))
+				for link, to := range links {
+					switch to {
+					case "":
+						to = filepath.Join(base, version)
+					case "a":
+						to = filepath.Join(base, version, "a")
+					default:
+						if _, err := os.Lstat(link); err == nil {
+							continue
+						}
+					}
+					require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
+					require.NoError(t, os.Symlink(to, link+".tmp"))
+					require.NoError(t, os.Rename(link+".tmp", link))
+				}
+			}
+			release("one")
+			r := files(t, resolver.FileOptions{}, given)
+			changes := watchFiles(t, r)
+			c := resolvertest.Named(path + "+c")
+			for _, version := range []string{"one", "two", "three"} {
+				release(version)
+				until(t, changes, r, c, hasToken(version))
+			}
+		})
+	}
+}
+
 // TestHazardDirectoryThatGoesTakesItsClustersAlong checks that a missing
 // directory keeps the clusters of its files, since it was more likely unmounted
 // than deleted, and that a file missing from an existing directory does not.
@@ -430,4 +483,55 @@ func TestHazardDirectoryThatGoesTakesItsClustersAlong(t *testing.T) {
 	listed()
 	require.NoError(t, os.Remove(dir))
 	listed()
+}
+
+// TestHazardDirectoryOfAFileGoesAndTakesItsClustersAlong checks the same for a
+// file that was given itself, and for one that a link leads to.
+func TestHazardDirectoryOfAFileGoesAndTakesItsClustersAlong(t *testing.T) {
+	for name, arrange := range map[string]func(t *testing.T, base, file string) (given, path string){
+		"given": func(_ *testing.T, _, file string) (string, string) { return file, file },
+		"a link to it is given": func(t *testing.T, base, file string) (string, string) {
+			link := filepath.Join(base, "link")
+			require.NoError(t, os.Symlink(file, link))
+			return link, link
+		},
+		"a directory with a link to a link is given": func(t *testing.T, base, file string) (string, string) {
+			near := filepath.Join(base, "near")
+			require.NoError(t, os.Mkdir(near, 0o700))
+			require.NoError(t, os.Symlink(file, filepath.Join(base, "far")))
+			require.NoError(t, os.Symlink(filepath.Join("..", "far"), filepath.Join(near, "link")))
+			return near, filepath.Join(near, "link")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dir := filepath.Join(base, "mount")
+			write(t, filepath.Join(dir, "a"), resolvertest.TokenConfig("one"))
+			given, path := arrange(t, base, filepath.Join(dir, "a"))
+			r := files(t, resolver.FileOptions{}, given)
+			c := resolvertest.Named(path + "+c")
+			listed := func(want ...resolver.Cluster) {
+				t.Helper()
+				clusters, err := r.Clusters(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, want, clusters)
+			}
+			require.Equal(t, "one", resolvertest.Token(t, r, c))
+
+			require.NoError(t, os.Rename(dir, dir+".away"))
+			for range 2 {
+				listed(c)
+				_, err := r.Resolve(t.Context(), c)
+				require.ErrorContains(t, err, "directory")
+				require.NotErrorIs(t, err, resolver.ErrNoAccess, "it may be there")
+			}
+
+			require.NoError(t, os.Rename(dir+".away", dir))
+			require.Equal(t, "one", resolvertest.Token(t, r, c))
+			require.NoError(t, os.Remove(filepath.Join(dir, "a")))
+			listed()
+			_, err := r.Resolve(t.Context(), c)
+			require.ErrorIs(t, err, resolver.ErrClusterNotFound, "it was deleted")
+		})
+	}
 }

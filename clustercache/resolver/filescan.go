@@ -47,14 +47,14 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 	info, err := os.Stat(root)
 	f.noteSeen(root, err == nil)
 	if err != nil || !info.IsDir() {
-		out.dirs[filepath.Dir(root)] = struct{}{}
+		out.watchTo(root)
 		if err != nil && f.keepBelow(out, root, err) {
 			return nil
 		}
 		return []string{root}
 	}
 
-	out.dirs[root] = struct{}{}
+	out.watchTo(filepath.Join(root, "any file"))
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		if !f.keepBelow(out, root, err) {
@@ -85,14 +85,76 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 // or that vanished as a whole, like a volume that is not mounted. It reports
 // whether there are any.
 func (f *FileResolver) keepBelow(out *fileScan, root string, err error) bool {
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		err = fmt.Errorf("its directory cannot be read: %w", pathErr.Err)
-	}
 	known := f.knownBelow(root)
 	for _, path := range known {
-		f.keep(out, path, err)
+		f.keep(out, path, unreadableDirectory(err))
 	}
 	return len(known) > 0
+}
+
+// unreadableDirectory is the error for the clusters of the files in a directory.
+func unreadableDirectory(err error) error {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pathErr.Err
+	}
+	return fmt.Errorf("its directory cannot be read: %w", err)
+}
+
+// missingDirectory returns an error if a file does not exist because its
+// directory, or that of the file that it links to, does not.
+func missingDirectory(path string) error {
+	_, end := follow(path)
+	if _, err := os.Stat(filepath.Dir(end)); err != nil {
+		return unreadableDirectory(err)
+	}
+	return nil
+}
+
+// maxLinks is how many links are followed, as by Linux.
+const maxLinks = 40
+
+// follow returns the links on the way to a file or directory, which need not
+// exist, and the path without them.
+func follow(path string) (links []string, end string) {
+	for range maxLinks {
+		link := firstLink(path)
+		target, err := os.Readlink(link)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		links, path = append(links, link), filepath.Join(target, path[len(link):])
+	}
+	return links, path
+}
+
+// firstLink returns the beginning of an absolute path that is a link, if there
+// is one.
+func firstLink(path string) string {
+	for end := 1; end <= len(path); end++ {
+		if end < len(path) && path[end] != filepath.Separator {
+			continue
+		}
+		info, err := os.Lstat(path[:end])
+		switch {
+		case err != nil:
+			return ""
+		case info.Mode()&fs.ModeSymlink != 0:
+			return path[:end]
+		}
+	}
+	return ""
+}
+
+// watchTo notes the directories in which a file, or a link on the way to it, can
+// be replaced, none of them by two names.
+func (s *fileScan) watchTo(path string) {
+	links, end := follow(path)
+	for _, each := range append(links, end) {
+		s.dirs[filepath.Dir(each)] = struct{}{}
+	}
 }
 
 // keep keeps the clusters of a file, with an error, and reports whether there
@@ -123,13 +185,13 @@ func (f *FileResolver) knownBelow(root string) []string {
 
 // scanFile adds the contexts of one file.
 func (f *FileResolver) scanFile(path string, out *fileScan) {
-	// The target of a link may be replaced in its own directory.
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		out.dirs[filepath.Dir(target)] = struct{}{}
-	}
+	out.watchTo(path)
 	ref := ObjectRef{Kind: kindFile, Name: path}
 	config, err := readKubeconfigFile(path, f.options.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
+		if missing := missingDirectory(path); missing != nil && f.keep(out, path, missing) {
+			return
+		}
 		f.remember(path, nil)
 		if f.neverSeen(path) {
 			f.standFor(out, path, missingFileError{})
@@ -153,7 +215,7 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 	for _, name := range names {
 		access, files, err := f.read(config, name, path, ref)
 		for _, file := range files {
-			out.dirs[filepath.Dir(file)] = struct{}{}
+			out.watchTo(file)
 		}
 		f.put(out, path, name, access, ref, err)
 	}

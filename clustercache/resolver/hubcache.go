@@ -31,13 +31,13 @@ type hubCache struct {
 	// Owned by the goroutine of run.
 	whole      []*listWatch // of the kinds that are watched as a whole; the first is the primary kind's
 	unheard    map[*listWatch]struct{}
-	named      map[ObjectRef]*listWatch
-	objects    map[ObjectRef]*held
-	candidates map[Cluster]map[ObjectRef]struct{} // primary objects that describe a cluster
-	uses       map[Cluster][]ObjectRef            // objects an answer was made of, existing or not
-	users      map[ObjectRef]map[Cluster]struct{} // the inverse of uses
+	named      map[objectID]*listWatch
+	objects    map[objectID]*held
+	candidates map[Cluster]map[objectID]struct{} // primary objects that describe a cluster
+	uses       map[Cluster][]objectID            // objects an answer was made of, existing or not
+	users      map[objectID]map[Cluster]struct{} // the inverse of uses
 
-	unknown map[ObjectRef]found // objects of the primary kind whose clusters are unknown
+	unknown map[objectID]found // objects of the primary kind whose clusters are unknown
 
 	mu      sync.Mutex // protects the fields below
 	synced  bool
@@ -76,12 +76,12 @@ func newHubCache(h *HubResolver) *hubCache {
 		h:          h,
 		events:     make(chan event),
 		unheard:    map[*listWatch]struct{}{},
-		named:      map[ObjectRef]*listWatch{},
-		objects:    map[ObjectRef]*held{},
-		candidates: map[Cluster]map[ObjectRef]struct{}{},
-		uses:       map[Cluster][]ObjectRef{},
-		users:      map[ObjectRef]map[Cluster]struct{}{},
-		unknown:    map[ObjectRef]found{},
+		named:      map[objectID]*listWatch{},
+		objects:    map[objectID]*held{},
+		candidates: map[Cluster]map[objectID]struct{}{},
+		uses:       map[Cluster][]objectID{},
+		users:      map[objectID]map[Cluster]struct{}{},
+		unknown:    map[objectID]found{},
 		answers:    map[Cluster]answer{},
 	}
 }
@@ -168,21 +168,21 @@ func (c *hubCache) apply(got event) {
 		return // stopped while it was sending
 	}
 	dirty := map[Cluster]struct{}{}
-	listed := map[ObjectRef]struct{}{}
+	listed := map[objectID]struct{}{}
 	for _, object := range got.objects {
 		f, ours := c.selects(got.from, object)
 		if ours && got.what != eventRemove {
-			listed[f.ref] = struct{}{}
+			listed[f.id()] = struct{}{}
 			c.put(f, got.from, dirty)
 		} else {
-			c.lose(f.ref, got.from)
+			c.lose(f.id(), got.from)
 		}
 	}
 
 	if got.what == eventList {
-		for ref, object := range c.objects {
-			if _, there := listed[ref]; !there && object.from == got.from {
-				c.lose(ref, got.from)
+		for id, object := range c.objects {
+			if _, there := listed[id]; !there && object.from == got.from {
+				c.lose(id, got.from)
 			}
 		}
 		if _, waited := c.unheard[got.from]; waited {
@@ -218,58 +218,59 @@ func (c *hubCache) selects(from *listWatch, object client.Object) (found, bool) 
 // hear records the first list of a watch.
 func (c *hubCache) hear(w *listWatch, dirty map[Cluster]struct{}) {
 	delete(c.unheard, w)
-	for ref, other := range c.named {
+	for id, other := range c.named {
 		if w == other {
-			c.markUsers(ref, dirty)
+			c.markUsers(id, dirty)
 		}
 	}
 }
 
 // put adds or updates an object.
 func (c *hubCache) put(f found, from *listWatch, dirty map[Cluster]struct{}) {
-	old := c.objects[f.ref]
-	_, unknown := c.unknown[f.ref]
+	id := f.id()
+	old := c.objects[id]
+	_, unknown := c.unknown[id]
 	switch {
 	case f.failed == nil:
-		delete(c.unknown, f.ref)
+		delete(c.unknown, id)
 	case old != nil && !unknown:
 		f.keep(old.found)
 	case from == c.whole[0]:
-		c.unknown[f.ref] = f
+		c.unknown[id] = f
 	}
 
 	if old != nil {
 		c.withdraw(old.found, dirty)
 	}
-	c.objects[f.ref] = &held{found: f, from: from}
+	c.objects[id] = &held{found: f, from: from}
 	for _, cluster := range f.clusters {
 		if c.candidates[cluster] == nil {
-			c.candidates[cluster] = map[ObjectRef]struct{}{}
+			c.candidates[cluster] = map[objectID]struct{}{}
 		}
-		c.candidates[cluster][f.ref] = struct{}{}
+		c.candidates[cluster][id] = struct{}{}
 		dirty[cluster] = struct{}{}
 	}
 
-	c.markUsers(f.ref, dirty)
+	c.markUsers(id, dirty)
 }
 
 // lose records that an object vanished. It counts as existing until its grace
 // period is over.
-func (c *hubCache) lose(ref ObjectRef, from *listWatch) {
-	if object := c.objects[ref]; object != nil && object.from == from && object.gone.IsZero() {
+func (c *hubCache) lose(id objectID, from *listWatch) {
+	if object := c.objects[id]; object != nil && object.from == from && object.gone.IsZero() {
 		object.gone = time.Now()
 	}
 }
 
 func (c *hubCache) withdraw(f found, dirty map[Cluster]struct{}) {
 	for _, cluster := range f.clusters {
-		delete(c.candidates[cluster], f.ref)
+		delete(c.candidates[cluster], f.id())
 		dirty[cluster] = struct{}{}
 	}
 }
 
-func (c *hubCache) markUsers(ref ObjectRef, dirty map[Cluster]struct{}) {
-	for cluster := range c.users[ref] {
+func (c *hubCache) markUsers(id objectID, dirty map[Cluster]struct{}) {
+	for cluster := range c.users[id] {
 		dirty[cluster] = struct{}{}
 	}
 }
@@ -282,14 +283,14 @@ func (c *hubCache) expire() {
 
 // expireInto forgets objects whose grace period is over.
 func (c *hubCache) expireInto(dirty map[Cluster]struct{}) {
-	for ref, object := range c.objects {
+	for id, object := range c.objects {
 		if object.gone.IsZero() || time.Since(object.gone) < c.h.options.Grace {
 			continue
 		}
-		delete(c.objects, ref)
-		delete(c.unknown, ref)
+		delete(c.objects, id)
+		delete(c.unknown, id)
 		c.withdraw(object.found, dirty)
-		c.markUsers(ref, dirty)
+		c.markUsers(id, dirty)
 	}
 }
 

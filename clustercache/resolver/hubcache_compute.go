@@ -54,15 +54,15 @@ func (c *hubCache) compute(dirty map[Cluster]struct{}) {
 // returns false if no object describes the cluster after all.
 func (c *hubCache) build(cluster Cluster) (answer, bool) {
 	var candidates []found
-	for ref := range c.candidates[cluster] {
-		candidates = append(candidates, c.objects[ref].found)
+	for id := range c.candidates[cluster] {
+		candidates = append(candidates, c.objects[id].found)
 	}
 	primary := slices.MinFunc(candidates, compareCandidates(cluster))
-	var uses []ObjectRef
+	var uses []objectID
 	second, _ := c.h.second(primary, func(key client.ObjectKey) (any, error) {
-		ref := c.h.convention.primary.ref(key)
-		uses = append(uses, ref)
-		if peer := c.objects[ref]; peer != nil {
+		id := objectID{ObjectRef: c.h.convention.primary.ref(key)}
+		uses = append(uses, id)
+		if peer := c.objects[id]; peer != nil {
 			return peer.value, nil
 		}
 		return nil, nil
@@ -71,9 +71,9 @@ func (c *hubCache) build(cluster Cluster) (answer, bool) {
 		c.use(cluster, uses)
 		return answer{}, false
 	}
-	access, err := c.h.build(cluster, primary, func(ref ObjectRef) (any, error) {
-		uses = append(uses, ref)
-		return c.get(ref)
+	access, err := c.h.build(cluster, primary, func(id objectID) (any, error) {
+		uses = append(uses, id)
+		return c.get(id)
 	})
 	c.use(cluster, uses)
 
@@ -82,69 +82,69 @@ func (c *hubCache) build(cluster Cluster) (answer, bool) {
 
 // get returns an object of the copy, and starts to watch it if nothing does
 // yet.
-func (c *hubCache) get(ref ObjectRef) (any, error) {
-	if object := c.objects[ref]; object != nil {
+func (c *hubCache) get(id objectID) (any, error) {
+	if object := c.objects[id]; object != nil {
 		return object.value, object.failed
 	}
 	for _, w := range c.whole[1:] {
-		if w.kind.gvk.Kind == ref.Kind {
-			return nil, missingObject(ref)
+		if w.kind.has(id) {
+			return nil, missingObject(id)
 		}
 	}
-	w := c.named[ref]
+	w := c.named[id]
 	if w == nil {
-		k, ok := named(ref)
+		k, ok := named(id.ObjectRef)
 		if !ok {
-			return nil, missingObject(ref)
+			return nil, missingObject(id)
 		}
 		w = c.start(k)
-		c.named[ref] = w
+		c.named[id] = w
 		c.unheard[w] = struct{}{}
 	}
 
 	if _, waits := c.unheard[w]; waits {
 		return nil, errPending
 	}
-	return nil, missingObject(ref)
+	return nil, missingObject(id)
 }
 
 // use replaces the dependencies of a cluster's answer, and stops watches on
 // which no answer depends any more.
-func (c *hubCache) use(cluster Cluster, refs []ObjectRef) {
+func (c *hubCache) use(cluster Cluster, ids []objectID) {
 	old := c.uses[cluster]
-	if len(refs) == 0 {
+	if len(ids) == 0 {
 		delete(c.uses, cluster)
 	} else {
-		c.uses[cluster] = refs
+		c.uses[cluster] = ids
 	}
-	for _, ref := range refs {
-		if c.users[ref] == nil {
-			c.users[ref] = map[Cluster]struct{}{}
+	for _, id := range ids {
+		if c.users[id] == nil {
+			c.users[id] = map[Cluster]struct{}{}
 		}
-		c.users[ref][cluster] = struct{}{}
+		c.users[id][cluster] = struct{}{}
 	}
 
-	for _, ref := range old {
-		if slices.Contains(refs, ref) {
+	for _, id := range old {
+		if slices.Contains(ids, id) {
 			continue
 		}
-		delete(c.users[ref], cluster)
-		if len(c.users[ref]) == 0 {
-			delete(c.users, ref)
-			c.forget(ref)
+		delete(c.users[id], cluster)
+		if len(c.users[id]) == 0 {
+			delete(c.users, id)
+			c.forget(id)
 		}
 	}
 }
 
-func (c *hubCache) forget(ref ObjectRef) {
-	w := c.named[ref]
+func (c *hubCache) forget(id objectID) {
+	w := c.named[id]
 	if w == nil {
 		return
 	}
 	w.cancel()
-	delete(c.named, ref)
+	delete(c.named, id)
 	delete(c.unheard, w)
-	delete(c.objects, ref)
+	delete(c.objects, id)
 }
 
 // store publishes answers to Resolve, and returns the clusters whose answers

@@ -26,13 +26,13 @@ func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error)
 	if err != nil {
 		return Access{}, err
 	}
-	return h.build(cluster, primary, func(ref ObjectRef) (any, error) { return h.get(ctx, ref) })
+	return h.build(cluster, primary, func(id objectID) (any, error) { return h.get(ctx, id) })
 }
 
 // build makes the answer for a cluster from its primary object and the results
 // of get.
 func (h *HubResolver) build(
-	cluster Cluster, primary found, get func(ObjectRef) (any, error),
+	cluster Cluster, primary found, get func(objectID) (any, error),
 ) (access Access, err error) {
 	// Decode and similar functions are the user's, and receive secrets.
 	failed := callback.ApartSecret("a function of the resolver's options", func() error {
@@ -46,7 +46,7 @@ func (h *HubResolver) build(
 }
 
 func (h *HubResolver) buildUnprotected(
-	cluster Cluster, primary found, get func(ObjectRef) (any, error),
+	cluster Cluster, primary found, get func(objectID) (any, error),
 ) (Access, error) {
 	if err := cmp.Or(primary.nameless(cluster), primary.failed); err != nil {
 		return Access{}, fail(cluster, primary.ref, err)
@@ -54,14 +54,14 @@ func (h *HubResolver) buildUnprotected(
 	labels := map[string]string{}
 	maps.Copy(labels, primary.labels)
 	if ready := h.options.ReadyObject; ready != nil {
-		ref := ready.ref(cluster)
-		value, err := get(ref)
+		id := ready.id(cluster)
+		value, err := get(id)
 		if err != nil {
-			return Access{}, fail(cluster, ref, err)
+			return Access{}, fail(cluster, id.ObjectRef, err)
 		}
 		judged, _ := value.(verdict)
 		if !judged.ready {
-			return Access{}, fail(cluster, ref, ErrNotReady)
+			return Access{}, fail(cluster, id.ObjectRef, ErrNotReady)
 		}
 		maps.Copy(labels, judged.labels)
 	}
@@ -70,7 +70,7 @@ func (h *HubResolver) buildUnprotected(
 		cluster: cluster,
 		ref:     primary.ref,
 		primary: primary.value,
-		get:     get,
+		get:     func(ref ObjectRef) (any, error) { return get(objectID{ObjectRef: ref}) },
 	})
 	if err != nil {
 		return Access{}, fail(cluster, primary.ref, err)
@@ -176,9 +176,9 @@ func (h *HubResolver) absent(ctx context.Context, cluster Cluster, missing error
 	if ready == nil || !errors.Is(missing, ErrSecretNotFound) {
 		return missing
 	}
-	ref := ready.ref(cluster)
-	if _, err := h.get(ctx, ref); errors.Is(err, ErrClusterNotFound) {
-		return fail(cluster, ref, err)
+	id := ready.id(cluster)
+	if _, err := h.get(ctx, id); errors.Is(err, ErrClusterNotFound) {
+		return fail(cluster, id.ObjectRef, err)
 	}
 	return missing
 }
@@ -233,34 +233,34 @@ func isAbsent(err error) bool {
 }
 
 // get reads another object.
-func (h *HubResolver) get(ctx context.Context, ref ObjectRef) (any, error) {
-	kind, ok := h.kindOf(ref)
+func (h *HubResolver) get(ctx context.Context, id objectID) (any, error) {
+	kind, ok := h.kindOf(id)
 	if !ok {
-		return nil, missingObject(ref)
+		return nil, missingObject(id)
 	}
 	object := kind.object()
-	err := h.hub.Get(quiet(ctx), client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, object)
+	err := h.hub.Get(quiet(ctx), client.ObjectKey{Namespace: id.Namespace, Name: id.Name}, object)
 	if isAbsent(err) {
-		return nil, missingObject(ref)
+		return nil, missingObject(id)
 	}
 	if err != nil {
 		return nil, &hubError{err}
 	}
 	f, ours := kind.selects(object)
 	if !ours {
-		return nil, missingObject(ref)
+		return nil, missingObject(id)
 	}
 	return f.value, f.failed
 }
 
 // kindOf returns the kind by which an object is read and watched.
-func (h *HubResolver) kindOf(ref ObjectRef) (kind, bool) {
+func (h *HubResolver) kindOf(id objectID) (kind, bool) {
 	for _, k := range h.kinds()[1:] {
-		if k.gvk.Kind == ref.Kind {
+		if k.has(id) {
 			return k, true
 		}
 	}
-	return named(ref)
+	return named(id.ObjectRef)
 }
 
 // kinds returns the kinds that are watched as a whole; the first is the primary
@@ -273,8 +273,8 @@ func (h *HubResolver) kinds() []kind {
 	return out
 }
 
-func missingObject(ref ObjectRef) error {
-	if ref.Kind == kindSecret || ref.Kind == kindConfigMap {
+func missingObject(id objectID) error {
+	if !id.ready && (id.Kind == kindSecret || id.Kind == kindConfigMap) {
 		return ErrSecretNotFound
 	}
 	return ErrClusterNotFound

@@ -5,14 +5,15 @@ package resolver
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // ReadyObject names objects of the hub that decide whether a cluster is ready
-// to be contacted. All objects of the kind, in the resolver's namespace if it
-// has one, are watched; only the verdict and the labels are kept. The labels
-// are added to those of the cluster.
+// to be contacted. All objects of the kind are watched, and if the resolver and
+// the kind have a namespace, only those in that; only the verdict and the labels
+// are kept. The labels are added to those of the cluster.
 type ReadyObject struct {
 	// Kind is the objects' kind. The hub has to serve it.
 	Kind schema.GroupVersionKind
@@ -25,12 +26,12 @@ type ReadyObject struct {
 	Ready func(object *unstructured.Unstructured) bool
 }
 
-func (r *ReadyObject) ref(cluster Cluster) ObjectRef {
+func (r *ReadyObject) id(cluster Cluster) objectID {
 	key := cluster
 	if r.Key != nil {
 		key = r.Key(cluster)
 	}
-	return ObjectRef{Kind: r.Kind.Kind, Namespace: key.Namespace, Name: key.Name}
+	return objectID{ObjectRef{Kind: r.Kind.Kind, Namespace: key.Namespace, Name: key.Name}, true}
 }
 
 func (r *ReadyObject) kind(namespace string) kind {
@@ -38,11 +39,26 @@ func (r *ReadyObject) kind(namespace string) kind {
 		gvk:       r.Kind,
 		namespace: namespace,
 		calls:     "ReadyObject.Ready",
+		ready:     true,
 		project: func(object client.Object) any {
-			u, ok := object.(*unstructured.Unstructured)
-			return verdict{ready: ok && r.Ready(u), labels: object.GetLabels()}
+			u, err := r.unstructured(object)
+			return verdict{ready: err == nil && r.Ready(u), labels: object.GetLabels()}
 		},
 	}
+}
+
+// unstructured returns an object as Ready receives it. Those of some kinds are
+// read as objects of a Go type.
+func (r *ReadyObject) unstructured(object client.Object) (*unstructured.Unstructured, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		return u, nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	u := &unstructured.Unstructured{Object: content}
+	if err == nil {
+		u.SetGroupVersionKind(r.Kind)
+	}
+	return u, err
 }
 
 // verdict is what is kept of a ReadyObject.

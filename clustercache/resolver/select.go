@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // SelectResolver narrows another resolver to the clusters with certain labels.
@@ -83,9 +85,19 @@ func (s *SelectResolver) Resolve(ctx context.Context, cluster Cluster) (Access, 
 	return access, err
 }
 
+// ask resolves a cluster for Notify and Clusters, which wait for it: if its
+// resolver hangs or panics, that is an error of the cluster, and of no other.
+func (s *SelectResolver) ask(ctx context.Context, cluster Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	_, err := callback.ApartUntil(ctx, "Resolver.Resolve",
+		func() (Access, error) { return s.Resolve(ctx, cluster) }, func(Access, error) {})
+	return err
+}
+
 // Notify implements [Notifier]. It resolves each cluster that is reported: a
 // change of a cluster that is not selected, before and after it, is not passed
-// on.
+// on. One whose answer takes longer than 30 s has labels that are not known.
 func (s *SelectResolver) Notify(ctx context.Context, changed func(Cluster)) error {
 	n, _ := AsNotifier(s.of)
 	if n == nil {
@@ -116,7 +128,7 @@ func (s *SelectResolver) Notify(ctx context.Context, changed func(Cluster)) erro
 // that was not, and whose labels cannot be known now, still is not: its trouble
 // is of no interest.
 func (s *SelectResolver) leaves(ctx context.Context, cluster Cluster) bool {
-	_, err := s.Resolve(ctx, cluster)
+	err := s.ask(ctx, cluster)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -168,8 +180,7 @@ func (s *SelectResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 	return slices.DeleteFunc(all, func(cluster Cluster) bool {
 		tracked, left := s.known(cluster)
 		if !tracked {
-			_, err := s.Resolve(ctx, cluster)
-			left = notSelected(err)
+			left = notSelected(s.ask(ctx, cluster))
 		}
 		return left
 	}), ctx.Err()

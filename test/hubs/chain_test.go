@@ -6,13 +6,16 @@ package hubs_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
@@ -114,6 +117,56 @@ func TestChainNotifyEndsWhenOneOfItEnds(t *testing.T) {
 		require.NoError(t, err)
 		err = resolver.Chain(r, failing{}).Notify(t.Context(), func(resolver.Cluster) {})
 		require.ErrorIs(t, err, resolvertest.ErrHubDown)
+	})
+}
+
+// notifying is a Notifier by a function.
+type notifying struct {
+	resolver.Func
+	notify func(context.Context, func(resolver.Cluster)) error
+}
+
+func (n notifying) Notify(ctx context.Context, changed func(resolver.Cluster)) error {
+	return n.notify(ctx, changed)
+}
+
+// TestHazardNotifyOfOneOfAChainEndsWithoutAnError: one of the resolvers is the
+// operator's own. Its panic does not end the process, and neither a panic, the
+// end of its goroutine nor an early return leaves a chain behind that seems to
+// report all changes.
+func TestHazardNotifyOfOneOfAChainEndsWithoutAnError(t *testing.T) {
+	for name, end := range map[string]func() error{
+		"panic":  func() error { panic("oops") },
+		"Goexit": func() error { runtime.Goexit(); return nil },
+		"return": func() error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				of := notifying{notify: func(ctx context.Context, changed func(resolver.Cluster)) error {
+					changed(resolvertest.Named("a"))
+					time.Sleep(time.Second)
+					return end()
+				}}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				var reports []resolver.Cluster
+				err := resolver.Chain(settable.New(), of).Notify(ctx, func(cluster resolver.Cluster) {
+					reports = append(reports, cluster)
+				})
+				require.Error(t, err)
+				require.NoError(t, ctx.Err(), "it says so at once")
+				require.Equal(t, []resolver.Cluster{resolvertest.Named("a")}, reports)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		of := notifying{notify: func(ctx context.Context, _ func(resolver.Cluster)) error {
+			<-ctx.Done()
+			return nil
+		}}
+		_, stop := resolvertest.NotifyUntil(t, resolver.Chain(of, of))
+		synctest.Wait()
+		stop() // without an error
 	})
 }
 

@@ -6,8 +6,10 @@ package hubs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -218,6 +220,61 @@ func TestSelectListsByRequestsWhereNothingIsReported(t *testing.T) {
 	defer cancel()
 	_, err = s.Clusters(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// TestHazardOneClusterHidesTheOthersOfASelection: the resolver hangs, panics or
+// ends its goroutine whenever it is asked about one of the clusters. The others
+// are reported and listed.
+func TestHazardOneClusterHidesTheOthersOfASelection(t *testing.T) {
+	bad, good := resolvertest.Named("a"), resolvertest.Named("b")
+	for name, fail := range map[string]func(context.Context){
+		"hangs":                  func(ctx context.Context) { <-ctx.Done() },
+		"hangs for a day":        func(context.Context) { time.Sleep(24 * time.Hour) },
+		"panics":                 func(context.Context) { panic("oops") },
+		"ends its own goroutine": func(context.Context) { runtime.Goexit() },
+	} {
+		for _, watched := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, watched: %v", name, watched), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					of := settable.New()
+					for _, cluster := range []resolver.Cluster{bad, good} {
+						access, err := resolver.NewAccess(&rest.Config{Host: "https://c.example"})
+						require.NoError(t, err)
+						of.Set(cluster, access.WithLabels(map[string]string{"env": "prod"}), nil)
+					}
+					of.Synced()
+					s, err := resolver.Select(faulty{of, bad, fail}, labels.SelectorFromSet(labels.Set{"env": "prod"}))
+					require.NoError(t, err)
+					if watched {
+						changed := resolvertest.Notify(t, s)
+						time.Sleep(time.Minute)
+						require.Equal(t, []resolver.Cluster{bad, good}, changed.Take())
+					}
+					began := time.Now()
+					all, err := s.Clusters(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, []resolver.Cluster{bad, good}, all)
+					require.Less(t, time.Since(began), time.Minute)
+					time.Sleep(48 * time.Hour) // what hangs has returned
+				})
+			})
+		}
+	}
+}
+
+// faulty is a resolver that fails when it is asked about one cluster.
+type faulty struct {
+	*settable.Resolver
+	bad  resolver.Cluster
+	fail func(context.Context)
+}
+
+func (f faulty) Resolve(ctx context.Context, cluster resolver.Cluster) (resolver.Access, error) {
+	if cluster == f.bad {
+		f.fail(ctx)
+		return resolver.Access{}, ctx.Err()
+	}
+	return f.Resolver.Resolve(ctx, cluster)
 }
 
 // listed lists one cluster.

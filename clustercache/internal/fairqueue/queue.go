@@ -76,12 +76,17 @@ func priority(o priorityqueue.AddOpts) int {
 // admit puts the requests for which there is no room into backlogs, and returns
 // the others.
 func (q *Queue[request, tenant]) admit(requests []request, priority int) []request {
+	tenants := make([]tenant, 0, len(requests)) // by the user's function
+	for _, r := range requests {
+		tenants = append(tenants, q.tenantOf(r))
+	}
+
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
 	admitted := make([]request, 0, len(requests))
-	for _, r := range requests {
-		s := q.shareLocked(q.tenantOf(r))
+	for i, r := range requests {
+		s := q.shareLocked(tenants[i])
 		before := s.waits()
 		if s.admit(r, priority, q.limit) {
 			admitted = append(admitted, r)
@@ -128,10 +133,11 @@ func (q *Queue[request, tenant]) GetWithPriority() (r request, priority int, shu
 // run reports whether a request was admitted, and whether it runs from now on.
 // An admitted one that does not run has been put into the backlog.
 func (q *Queue[request, tenant]) run(r request) (admitted, running bool) {
+	t := q.tenantOf(r)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	s := q.mu.tenants[q.tenantOf(r)]
+	s := q.mu.tenants[t]
 	if s == nil || !s.has(r) {
 		return false, false
 	}

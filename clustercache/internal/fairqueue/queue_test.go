@@ -275,3 +275,20 @@ func addAtRandom(t *testing.T, rnd *rand.Rand) {
 		require.False(t, handled[r].Before(at), "%v was added after it was handled last", r)
 	}
 }
+
+// TestHazardTenantIsLookedUpUnderTheLock: the user's function may use the queue
+// itself, or wait for what does. Otherwise this test does not end.
+func TestHazardTenantIsLookedUpUnderTheLock(t *testing.T) {
+	var q *fairqueue.Queue[request, string]
+	q = fairqueue.New(priorityqueue.New[request](""), 1, func(r request) string {
+		_ = q.Len()
+		return r.tenant
+	})
+	defer q.ShutDown()
+	add(q, "a", 2, 0)
+	for n := range 2 {
+		r, _ := q.Get()
+		require.Equal(t, request{"a", n}, r)
+		q.Done(r)
+	}
+}
