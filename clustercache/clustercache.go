@@ -4,7 +4,6 @@
 package clustercache
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -30,7 +29,7 @@ import (
 // and run it with Start. All methods are safe for concurrent use, and can be
 // called before Start; their work begins with it.
 type ClusterCache struct {
-	lifetime
+	*lifetime
 
 	options     Options
 	log         logr.Logger
@@ -66,18 +65,13 @@ func New(o Options) (*ClusterCache, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
-		options: o,
-		log:     o.Logger,
-		events:  newBroadcaster(),
-		indexes: newIndexes(o.Indexes),
-		timers:  timetable.NewTimers(),
-		lifetime: lifetime{
-			ctx:     ctx,
-			cancel:  cancel,
-			running: make(chan struct{}),
-		},
+		lifetime: newLifetime(o.Logger, o.LeaderOnly),
+		options:  o,
+		log:      o.Logger,
+		events:   newBroadcaster(),
+		indexes:  newIndexes(o.Indexes),
+		timers:   timetable.NewTimers(),
 		discovery: discovery{
 			relisting:  make(chan struct{}, 1),
 			rechecking: make(chan struct{}, 1),
@@ -97,11 +91,11 @@ func New(o Options) (*ClusterCache, error) {
 	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.connections = cc.connectionConfig()
 	if err = cc.addPool(); err != nil {
-		cancel(err)
+		cc.cancel(err)
 		return nil, err
 	}
 	if cc.declared, err = newDeclared(cc, o.GC); err != nil {
-		cancel(err)
+		cc.cancel(err)
 		return nil, &OptionError{Field: "GC", Err: err}
 	}
 
@@ -230,7 +224,7 @@ func (cc *ClusterCache) notified(n resolver.Notifier) {
 			return
 		}
 		cc.log.Error(err, "Resolver reports no more changes; calling it again")
-		cc.sleep(cc.options.RetryInterval)
+		timetable.Sleep(cc.ctx, cc.options.RetryInterval)
 	}
 }
 
@@ -318,7 +312,7 @@ func (cc *ClusterCache) listAgain(due <-chan time.Time) bool {
 	select {
 	case <-due:
 	case <-cc.discovery.relisting:
-		cc.sleep(relistPause)
+		timetable.Sleep(cc.ctx, relistPause)
 	case <-cc.discovery.rechecking:
 	case <-cc.discovery.reassigned:
 		return false

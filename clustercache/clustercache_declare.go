@@ -193,7 +193,7 @@ func clusterSelector(t Target) (string, error) {
 
 // need returns what a target needs. The error is a *TargetError.
 func (cc *ClusterCache) need(owner Owner, i int, t Target) (need, error) {
-	id, err := cc.selection(t.Kind, t.Options)
+	id, err := newSelection(cc.options.Scheme, t.Kind, t.Options)
 	if err == nil && t.ClusterSelector == nil {
 		return need{WatchKey: keyOf(t.Cluster, id)}, nil
 	}

@@ -11,10 +11,8 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
@@ -202,8 +200,6 @@ func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues .
 // that is deleted is not listed once for each cluster.
 const relistPause = 100 * time.Millisecond
 
-func (cc *ClusterCache) sleep(d time.Duration) { timetable.Sleep(cc.ctx, d) }
-
 // Started returns a channel that is closed once Start was called.
 func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
 
@@ -212,31 +208,6 @@ func (cc *ClusterCache) Options() Options {
 	o := cc.options
 	o.Indexes = slices.Clone(o.Indexes)
 	return o
-}
-
-// used records a request that has an effect only while cc runs.
-func (cc *ClusterCache) used() {
-	if cc.live.Load() || cc.options.LeaderOnly { // then it waits for its manager to lead
-		return
-	}
-	n := &cc.unstarted
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.over || n.timer != nil {
-		return
-	}
-	n.timer = time.AfterFunc(noticeAfter, func() {
-		n.mu.Lock()
-		over := n.over
-		n.over = true
-		n.mu.Unlock()
-
-		if !over {
-			cc.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
-				"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
-				"or by the program itself")
-		}
-	})
 }
 
 // noticeNoClusters logs that no cluster is known, and why: an operator that
@@ -362,81 +333,10 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 	}
 }
 
-// lifetime is that of a ClusterCache: from New to the end of Start.
-type lifetime struct {
-	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
-	cancel context.CancelCauseFunc
-
-	unstarted notice        // warns if the cache is used and never started
-	live      atomic.Bool   // set at the beginning of Start
-	running   chan struct{} // closed at the beginning of Start
-
-	tasks sync.WaitGroup // every goroutine; Add is called under mu
-	mu    struct {
-		sync.Mutex // nothing else is locked under it
-
-		started, stopped bool
-	}
-}
-
-// spawn starts a goroutine that Start waits for, unless that is over.
-func (l *lifetime) spawn(f func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	if l.mu.stopped {
-		return false
-	}
-	l.tasks.Go(f)
-	return true
-}
-
 // guardedDialer returns the dialer for addresses from untrusted sources.
 func guardedDialer(p resolver.DialPolicy) transport.DialFunc {
 	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		p.AllowLoopback = true // outside a Pod there are no sidecars, and local clusters are on loopback
 	}
 	return p.Dialer()
-}
-
-// noticeAfter is how long after its first use a ClusterCache that was not
-// started logs that, and how long after its start one that knows no cluster
-// does. A program that starts its manager takes less time to do so.
-const noticeAfter = 4 * time.Second
-
-// cacheNotStartedError is the type of ErrNotStarted, which has its own text.
-type cacheNotStartedError struct{}
-
-func (cacheNotStartedError) Error() string { return "cluster not connected: cluster cache not started" }
-
-// Unwrap makes it an ErrConnecting, and thus an ErrNotConnected: nothing
-// failed.
-func (cacheNotStartedError) Unwrap() error { return ErrConnecting }
-
-// As makes it the error of controller-runtime's cache, too. By that error,
-// programs decide to read from the API server during set-up.
-func (cacheNotStartedError) As(target any) bool {
-	to, ok := target.(**cache.ErrCacheNotStarted)
-	if ok {
-		*to = &cache.ErrCacheNotStarted{}
-	}
-	return ok
-}
-
-// notice logs that a ClusterCache is used and was never started. It needs no
-// goroutine until it is due.
-type notice struct {
-	mu    sync.Mutex // protects what follows; nothing else is locked under it
-	timer *time.Timer
-	over  bool
-}
-
-// close cancels the notice.
-func (n *notice) close() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.over = true
-	if n.timer != nil {
-		n.timer.Stop()
-	}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/listopts"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
@@ -67,44 +66,6 @@ func (cc *ClusterCache) acquire(
 		}
 	}
 }
-
-// selection returns what an object and options select.
-func (cc *ClusterCache) selection(obj client.Object, opts []client.ListOption) (watchset.Selection, error) {
-	if isNil(obj) {
-		return watchset.Selection{}, errNilObject
-	}
-	gvk, err := apiutil.GVKForObject(obj, cc.options.Scheme)
-	if err != nil {
-		return watchset.Selection{}, err
-	}
-	o := client.ListOptions{}
-	for _, opt := range opts {
-		if _, ofRead := opt.(readOption); ofRead {
-			return watchset.Selection{GVK: gvk}, &OptionError{Field: fmt.Sprintf("%T", opt), Err: errOfReads}
-		}
-		if opt != nil {
-			opt.ApplyToList(&o)
-		}
-	}
-	if o.Limit != 0 || o.Continue != "" {
-		return watchset.Selection{GVK: gvk}, &OptionError{Field: "Limit", Err: errNoPages}
-	}
-
-	if err := listopts.Resolve(&o); err != nil {
-		return watchset.Selection{GVK: gvk}, err
-	}
-	id, err := watchset.Select(gvk, &o)
-	if invalid, ok := errors.AsType[*informerpool.KeyError](err); ok { // whose key names no resource yet
-		err = &OptionError{Field: invalid.Field, Err: invalid.Err}
-	}
-
-	return id, err
-}
-
-var (
-	errOfReads = errors.New("is an option of reads, and selects no objects to watch")
-	errNoPages = errors.New("a watch has no pages; it has all objects that it selects")
-)
 
 // informerFailed is called with the failed attempts of informers.
 func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
@@ -301,7 +262,7 @@ func (cc *ClusterCache) selected(spec events.Selection) ([]watchset.Selection, e
 	}
 	var ids []watchset.Selection
 	add := func(field string, kind client.Object, options []client.ListOption) error {
-		id, err := cc.selection(kind, options)
+		id, err := newSelection(cc.options.Scheme, kind, options)
 		if err != nil {
 			return &OptionError{Field: field, Err: err}
 		}

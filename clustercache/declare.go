@@ -433,21 +433,6 @@ func (d *declared) keys(needs ...need) []status.WatchKey {
 	return except(keys, nil)
 }
 
-// except returns the keys that are not among others, without repetitions.
-func except(keys, others []status.WatchKey) (out []status.WatchKey) {
-	seen := make(map[status.WatchKey]struct{}, len(keys)+len(others))
-	for _, key := range others {
-		seen[key] = struct{}{}
-	}
-	for _, key := range keys {
-		if _, ok := seen[key]; !ok {
-			seen[key] = struct{}{}
-			out = append(out, key)
-		}
-	}
-	return out
-}
-
 // count returns the number of declared watches.
 func (d *declared) count() (n int) {
 	d.mu.Lock()
@@ -522,7 +507,5 @@ func (d *declared) synced(keys []status.WatchKey) bool {
 	}
 	return true
 }
-
-func sortKeys(keys []status.WatchKey) { slices.SortFunc(keys, compareWatchKeys) }
 
 func sortOwners(owners []Owner) { slices.SortFunc(owners, compareOwners) }

@@ -149,7 +149,7 @@ func (h Cluster) live(op string) (*cluster, client.Client, error) {
 // the start. Errors are [ErrClosed], ctx's, and those of an invalid kind or
 // selector.
 func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.ListOption) (*Watch, error) {
-	id, err := h.cc.selection(obj, opts)
+	id, err := newSelection(h.cc.options.Scheme, obj, opts)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -227,7 +227,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 
 	var errs []error
 	for _, kind := range kinds {
-		id, err := h.cc.selection(kind, nil)
+		id, err := newSelection(h.cc.options.Scheme, kind, nil)
 		whole, parts := false, 0
 		for _, w := range c.wants.All() {
 			if err != nil || w.GVK != id.GVK {

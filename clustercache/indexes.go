@@ -22,23 +22,6 @@ import (
 // ErrIndexExists indicates that a field of the kind already has an index.
 var ErrIndexExists = errors.New("field is indexed already")
 
-func (x Index) validate(field string) []error {
-	var errs []error
-	check := func(ok bool, name string) {
-		if !ok {
-			errs = append(errs, &OptionError{Field: field + "." + name, Err: errors.New("required")})
-		}
-	}
-	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
-	check(x.Field != "", "Field")
-	check(x.Values != nil, "Values")
-	if x.Representation > events.Metadata {
-		errs = append(errs, &OptionError{Field: field + ".Representation", Err: ErrUnsupported})
-	}
-
-	return errs
-}
-
 // indexes are the fields by which cached reads can select.
 type indexes struct {
 	mu   sync.RWMutex // protects what follows; nothing else is locked under it

@@ -203,6 +203,23 @@ func (x Index) sameField(y Index) bool {
 	return x.GVK == y.GVK && x.Field == y.Field && x.Representation == y.Representation
 }
 
+func (x Index) validate(field string) []error {
+	var errs []error
+	check := func(ok bool, name string) {
+		if !ok {
+			errs = append(errs, &OptionError{Field: field + "." + name, Err: errors.New("required")})
+		}
+	}
+	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
+	check(x.Field != "", "Field")
+	check(x.Values != nil, "Values")
+	if x.Representation > events.Metadata {
+		errs = append(errs, &OptionError{Field: field + ".Representation", Err: ErrUnsupported})
+	}
+
+	return errs
+}
+
 // withDefaults returns the options with every zero value replaced, and one
 // error that joins all invalid fields.
 func (o Options) withDefaults() (Options, error) {

@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,11 +50,6 @@ type delivery interface {
 	triggerAll()
 	failures() int64
 }
-
-var (
-	errNilCallback = errors.New("required")
-	errNotPositive = errors.New("not positive")
-)
 
 func (s *subscription) Start() {
 	s.touched.Store(true)

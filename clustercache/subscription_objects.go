@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,18 +38,6 @@ type objectSubscription struct {
 	watches map[*cluster]map[watchset.Selection]*Watch
 	started bool
 	stopped bool
-}
-
-// local reports whether a canonical field selector can be evaluated on any
-// object's metadata.
-func local(selector string) bool {
-	s, err := fields.ParseSelector(selector)
-	if err != nil {
-		return false
-	}
-	return !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {
-		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
-	})
 }
 
 // handle passes an event on if the predicates accept it.

@@ -4,40 +4,13 @@
 package clustercache
 
 import (
-	"cmp"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 )
-
-// keyOf returns the key of a selection in a cluster.
-func keyOf(cluster client.ObjectKey, s watchset.Selection) status.WatchKey {
-	return status.WatchKey{
-		Cluster:       cluster,
-		GVK:           s.GVK,
-		Namespace:     s.Namespace,
-		LabelSelector: s.LabelSelector,
-		FieldSelector: s.FieldSelector,
-	}
-}
-
-// selectionOf returns the selection of a key.
-func selectionOf(k status.WatchKey) watchset.Selection {
-	return watchset.Selection{
-		GVK:           k.GVK,
-		Namespace:     k.Namespace,
-		LabelSelector: k.LabelSelector,
-		FieldSelector: k.FieldSelector,
-	}
-}
-
-func compareWatchKeys(a, b status.WatchKey) int {
-	return cmp.Or(clustername.Compare(a.Cluster, b.Cluster), selectionOf(a).Compare(selectionOf(b)))
-}
 
 // Use is a snapshot of a watch and of its users.
 type Use struct {

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,14 +19,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
-
-// Kind returns an object that names a kind without its Go type, for parameters
-// that take an object.
-func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
-	o := &metav1.PartialObjectMetadata{}
-	o.SetGroupVersionKind(gvk)
-	return o
-}
 
 // Watch is one user's reference to the informer of a kind in a cluster. Until
 // it is released, the informer runs whenever the cluster is connected, across
@@ -42,12 +32,6 @@ type Watch struct {
 
 	mu            sync.Mutex // protects registrations; nothing else is locked under it
 	registrations map[*Registration]struct{}
-}
-
-// isNil reports whether there is no object; a typed nil pointer counts as none.
-func isNil(obj any) bool {
-	v := reflect.ValueOf(obj)
-	return !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil())
 }
 
 // Cluster returns the cluster.
