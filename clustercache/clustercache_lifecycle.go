@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -19,10 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
-	"github.com/fleetcache/fleetcache/internal/transport"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
@@ -265,47 +261,17 @@ func (cc *ClusterCache) protectedInUse(
 	}
 }
 
-// dialers returns the function that chooses the dialer for an access. own is
-// the access's own dialer or nil; only the operator's code can provide one.
-func (cc *ClusterCache) dialers() func(access resolver.Access, own transport.DialFunc) transport.DialFunc {
-	guarded := guardedDialer(cc.options.DialPolicy) // one for all: it keeps the hub's addresses
-	return func(access resolver.Access, own transport.DialFunc) transport.DialFunc {
-		switch {
-		case own != nil:
-			return cc.bounded("Dial of the access", own)
-		case cc.options.Dial != nil:
-			return cc.bounded("Options.Dial", cc.options.Dial)
-		case access.Trusted():
-			return transport.Dial
-		}
-
-		return guarded
-	}
-}
-
-// bounded makes a user's dialer heed its context, and cancels that context when
-// the cache ends: net/http continues a dial for a while after its request was
-// cancelled.
-func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.DialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		// The context is not cancelled when the dial returns: a dialer may bind
-		// its connection to it.
-		defer context.AfterFunc(cc.ctx, func() { cancel(ErrClosed) })()
-		connect := func() (net.Conn, error) { return dial(ctx, network, address) }
-		return callback.Until(ctx, cc.calls, name, connect, func(conn net.Conn, err error) {
-			if err == nil && conn != nil {
-				_ = conn.Close()
-			}
-		})
-	}
-}
-
 // connectionConfig returns what all connections share.
 func (cc *ClusterCache) connectionConfig() connection.Config {
 	o := &cc.options
 	connects := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	probes := workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
+	dials := &dialing{
+		ctx:     cc.ctx,
+		calls:   cc.calls,
+		dial:    o.Dial,
+		guarded: guardedDialer(o.DialPolicy),
+	}
 
 	return connection.Config{
 		Resolver:       o.Resolver,
@@ -319,7 +285,7 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		Burst:          o.Burst,
 		UserAgent:      o.UserAgent,
 		NetHTTP:        o.NetHTTP,
-		Dialer:         cc.dialers(),
+		Dialer:         dials.dialer,
 		Context:        cc.ctx,
 		Started:        cc.live.Load,
 		Spawn:          cc.spawn,
@@ -331,12 +297,4 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		Log:            cc.log,
 		Metrics:        cc.metrics,
 	}
-}
-
-// guardedDialer returns the dialer for addresses from untrusted sources.
-func guardedDialer(p resolver.DialPolicy) transport.DialFunc {
-	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		p.AllowLoopback = true // outside a Pod there are no sidecars, and local clusters are on loopback
-	}
-	return p.Dialer()
 }
