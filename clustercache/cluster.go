@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
@@ -35,8 +37,9 @@ type cluster struct {
 	conn   *connection.Connection
 	mapper *restmap.Mapper
 	reader *reader
-	live   *liveclient.Factory
 	wants  *watchset.Set
+	caches *caches
+	server *server
 	writes *writes.Log // nil without Options.ReadYourWrites
 
 	pinned  atomic.Bool // stays known without a watch
@@ -64,7 +67,14 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	c.conn = connection.New(&cc.connections, key, c)
 	c.mapper = c.conn.Mapper()
 	c.wants = newWants(c)
-	c.live = newLive(c)
+	c.server = newServer(c)
+	c.caches = &caches{
+		shared:  cc.shared,
+		cluster: key,
+		conn:    c.conn,
+		wants:   c.wants,
+		indexes: cc.indexes,
+	}
 	if cc.options.ReadYourWrites > 0 {
 		c.writes = writes.New(func() informerpool.Epoch { return c.conn.View().Epoch })
 	}
@@ -109,29 +119,6 @@ func (c *cluster) reassigned(gained bool) {
 	c.cc.declared.consider(c)
 }
 
-// filled reports whether everything that is watched has been listed, as far as
-// the cluster can be reached, and serves and permits it.
-func (c *cluster) filled() bool {
-	switch v := c.conn.View(); {
-	case v.Phase == phase.Connecting, v.Phase == phase.Pending && v.Reason == "",
-		v.Phase == phase.Gone && v.Reason == status.ReasonReleased:
-		return false
-	case !v.Connected:
-		return true
-	}
-
-	for _, w := range c.wants.All() {
-		lease, _, err := c.wants.Look(w)
-		if lease != nil && !c.listed(lease) {
-			err = lease.Status().LastError
-		}
-		if err == nil && (lease == nil || !c.listed(lease)) {
-			return false
-		}
-	}
-	return true
-}
-
 // announce emits whether the replica owns the cluster, if that has changed.
 func (c *cluster) announce() {
 	c.announced.Lock()
@@ -173,6 +160,22 @@ func (c *cluster) Wanted() bool { return c.pinned.Load() || c.wants.Any() }
 // Unlisted reports whether only the resolver's list could keep the cluster, and
 // does not contain it.
 func (c *cluster) Unlisted() bool { return c.unlisted.Load() && !c.pinned.Load() }
+
+// WhyNot returns why a cluster is not connected.
+func (c *cluster) WhyNot() error {
+	if !c.cc.live.Load() && c.cc.ctx.Err() == nil {
+		return ErrNotStarted
+	}
+	v := c.conn.View()
+	base := ErrNotConnected
+	if v.Phase == phase.Connecting || (v.Phase == phase.Pending && v.Err == nil) {
+		base = ErrConnecting
+	}
+	if v.Err != nil {
+		return fmt.Errorf("%w: %w", base, apistatus.AboutOther(v.Err))
+	}
+	return base
+}
 
 // Connected reads the cluster's kinds again and wakes its informers.
 func (c *cluster) Connected() {
@@ -286,8 +289,8 @@ func (c *cluster) emit(t events.ClusterType) {
 
 // watchesChanged notifies those who observe the cluster's watches.
 func (c *cluster) watchesChanged() {
-	if c.cc.subscribed.watches.any() {
-		c.cc.subscribed.watches.publish(watchKeys(c)...)
+	if c.cc.watches.any() {
+		c.cc.watches.publish(watchKeys(c)...)
 	}
 }
 
@@ -327,7 +330,7 @@ func newWants(c *cluster) *watchset.Set {
 		Observed:       c.cc.observed,
 		OnChanged:      c.watchChanged,
 		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
-			c.cc.addIndexes(c, lease, gvk)
+			c.cc.indexes.addTo(lease, c.key, gvk)
 		},
 		Indexed: func(gvk schema.GroupVersionKind, field string) bool {
 			return c.cc.indexes.find(c.key, gvk, field) != nil
@@ -347,4 +350,28 @@ func newWants(c *cluster) *watchset.Set {
 func misdirected(err error) bool {
 	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) ||
 		errors.Is(err, informerpool.ErrOtherVersion)
+}
+
+// newServer returns the cluster's API server.
+func newServer(c *cluster) *server {
+	o, through := &c.cc.options, c.conn.Transport()
+	return &server{
+		shared:  c.cc.shared,
+		cluster: c.key,
+		conn:    c.conn,
+		indexes: c.cc.indexes,
+		live: liveclient.NewFactory(liveclient.Config{
+			URL:             through.URL(),
+			Unary:           c.conn.Guard(through.Client().Transport),
+			Stream:          c.conn.Guard(through.StreamClient().Transport),
+			CheckRedirect:   through.Client().CheckRedirect,
+			Scheme:          o.Scheme,
+			Mapper:          c.mapper,
+			Timeout:         o.RequestTimeout,
+			RefreshInterval: o.RetryInterval,
+			MaxBytes:        o.MaxLiveBytes,
+			MaxObjectBytes:  o.Informers.MaxObjectBytes,
+			Rediscovered:    c.wants.RemapNow,
+		}),
+	}
 }

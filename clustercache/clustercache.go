@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
@@ -17,10 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
-	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
@@ -29,22 +26,14 @@ import (
 // and run it with Start. All methods are safe for concurrent use, and can be
 // called before Start; their work begins with it.
 type ClusterCache struct {
-	*lifetime
+	*shared
 
-	options     Options
-	log         logr.Logger
-	misfits     misfit.Log
-	pool        *informerpool.Pool
-	events      *broadcaster
-	metrics     *metrics
+	exporter    exporter
 	indexes     *indexes
-	timers      *timetable.Timers
-	declared    *declared       // the watches that owners declared
-	calls       *callback.Calls // of the functions that the operator gave
+	declared    *declared // the watches that owners declared
 	connections connection.Config
 	lookUp      workpool.Workers // look-ups of kinds
 	discovery   discovery
-	tenure      *tenure.Tenure // nil without Options.Sharding
 	keeper      *keeper.Keeper // nil without Options.Persist
 	clusters    clusters
 	subscribed  subscribed
@@ -65,13 +54,18 @@ func New(o Options) (*ClusterCache, error) {
 	if err != nil {
 		return nil, err
 	}
-	cc := &ClusterCache{
+	s := &shared{
 		lifetime: newLifetime(o.Logger, o.LeaderOnly),
 		options:  o,
 		log:      o.Logger,
-		events:   newBroadcaster(),
-		indexes:  newIndexes(o.Indexes),
 		timers:   timetable.NewTimers(),
+		metrics:  newMetrics(),
+		events:   newBroadcaster(),
+	}
+	s.calls = callback.NewCalls(o.Logger, s.metrics.panicked)
+	cc := &ClusterCache{
+		shared:  s,
+		indexes: newIndexes(s),
 		discovery: discovery{
 			relisting:  make(chan struct{}, 1),
 			rechecking: make(chan struct{}, 1),
@@ -80,14 +74,13 @@ func New(o Options) (*ClusterCache, error) {
 		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
 		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
 	}
-	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.tenure = tenure.New(tenure.Config{
 		Sharding: o.Sharding,
 		Timers:   cc.timers,
 		Changed:  cc.reassigned,
 		Unfilled: cc.unfilled,
 	})
-	cc.metrics = newMetrics(cc)
+	cc.exporter = exporter{cc: cc, version: version()}
 	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.connections = cc.connectionConfig()
 	if err = cc.addPool(); err != nil {
@@ -210,10 +203,6 @@ func (cc *ClusterCache) forget(c *cluster) {
 		cc.changed(c.key) // the resolver reported a change between the look above and now
 	}
 }
-
-// countPanic counts the panic of a function of the operator. Its caller logs
-// it.
-func (cc *ClusterCache) countPanic(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
 
 // notified passes on the resolver's reports of changes until it stops
 // reporting.
@@ -402,7 +391,7 @@ func (cc *ClusterCache) unfilled(slots map[int]bool) map[int]bool {
 		}
 	}
 	for _, c := range cc.all() {
-		if _, ok := cc.tenure.Of(c.key, slots); ok && !c.filled() {
+		if _, ok := cc.tenure.Of(c.key, slots); ok && !c.caches.filled() {
 			out[cc.tenure.State(c.key).Slot] = true
 		}
 	}

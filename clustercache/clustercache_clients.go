@@ -21,24 +21,6 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// newLive returns the factory of a cluster's live client.
-func newLive(c *cluster) *liveclient.Factory {
-	o, through := &c.cc.options, c.conn.Transport()
-	return liveclient.NewFactory(liveclient.Config{
-		URL:             through.URL(),
-		Unary:           c.conn.Guard(through.Client().Transport),
-		Stream:          c.conn.Guard(through.StreamClient().Transport),
-		CheckRedirect:   through.Client().CheckRedirect,
-		Scheme:          o.Scheme,
-		Mapper:          c.mapper,
-		Timeout:         o.RequestTimeout,
-		RefreshInterval: o.RetryInterval,
-		MaxBytes:        o.MaxLiveBytes,
-		MaxObjectBytes:  o.Informers.MaxObjectBytes,
-		Rediscovered:    c.wants.RemapNow,
-	})
-}
-
 // hooks returns what the clients handed out call.
 func (c *cluster) hooks() liveclient.Hooks {
 	return liveclient.Hooks{
@@ -168,22 +150,11 @@ func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove 
 			continue
 		}
 		for _, want := range c.wants.Of(x.GVK) {
-			cc.addIndexes(c, want.Lease(), x.GVK)
+			cc.indexes.addTo(want.Lease(), c.key, x.GVK)
 		}
 	}
 
 	return func() { cc.indexes.remove(added) }, nil
-}
-
-// addIndexes adds the indexes that an informer lacks.
-func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk schema.GroupVersionKind) {
-	for _, x := range cc.indexes.of(c.key, gvk) {
-		err := lease.TryAddIndex(x.name, func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cc, c, o) })
-		if err != nil && !errors.Is(err, informerpool.ErrIndexExists) && !errors.Is(err, informerpool.ErrReleased) &&
-			!errors.Is(err, informerpool.ErrClosed) {
-			cc.log.Error(err, "Index cannot be added", "cluster", c.name, "field", x.Field)
-		}
-	}
 }
 
 // follower sends requests to the current transport of a cluster: a cluster that

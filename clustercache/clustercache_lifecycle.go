@@ -53,7 +53,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 
 	cc.unstarted.close()
 
-	if err := cc.metrics.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
+	if err := cc.exporter.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
 		cc.log.Error(err, "Metrics are not exported")
 	}
 	cc.spawn(func() { cc.timers.Run(cc.ctx) })
@@ -91,7 +91,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 
 	cc.cancel(ErrClosed)
 	cc.tenure.Close(ErrClosed)
-	cc.metrics.unregister()
+	cc.exporter.unregister()
 	cc.events.close()
 
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
@@ -135,9 +135,9 @@ func (cc *ClusterCache) addPool() (err error) {
 		return &OptionError{Field: "Persist", Err: err}
 	}
 	informers.OnListed = cc.tookList
-	informers.OnPanic = cc.countPanic
+	informers.OnPanic = cc.metrics.panicked
 	if user := cc.options.Informers.OnPanic; user != nil {
-		informers.OnPanic = func(name string) { cc.countPanic(name); user(name) }
+		informers.OnPanic = func(name string) { cc.metrics.panicked(name); user(name) }
 	}
 	informers.OnFailed = cc.informerFailed
 	informers.OnChanged = cc.informerChanged

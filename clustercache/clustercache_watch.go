@@ -107,16 +107,11 @@ func (cc *ClusterCache) informerChanged(key informerpool.Key, reads bool) {
 	}
 }
 
-// observed reports whether changes of watches are of interest.
-func (cc *ClusterCache) observed() bool {
-	return cc.subscribed.watches.any() || cc.declared.events.any()
-}
-
 // watchChanged is called with every change of a watch. It does not block.
 func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
-	c.cc.subscribed.watches.publish(keyOf(c.key, id))
-	if d := c.cc.declared; reads && d.events.any() {
-		d.events.publish(d.changed(c, id)...)
+	c.cc.watches.publish(keyOf(c.key, id))
+	if reads && c.cc.owners.any() {
+		c.cc.owners.publish(c.cc.declared.changed(c, id)...)
 	}
 }
 

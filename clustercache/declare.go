@@ -134,10 +134,8 @@ func selectedClusters(selector string) string {
 // declared holds the watches that owners declared: one for each need that is in
 // use, or was until less than the grace ago, and for each cluster of it.
 type declared struct {
-	cc        *ClusterCache
-	collector *gc.Collector[Owner, need]
-	events    levelHub[Owner] // the owners whose reads may be answered differently
-
+	cc         *ClusterCache
+	collector  *gc.Collector[Owner, need]
 	forgetting *timetable.Timer // of leavers
 
 	mu struct { // nothing else is locked under it
@@ -190,7 +188,7 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 		Acquire:     d.acquire,
 		Release:     d.release,
 		InUse:       cc.protectedInUse(o.InUse),
-		Collected:   func(owner Owner) { d.events.publish(owner) }, // it may exist, and then has to declare again
+		Collected:   func(owner Owner) { d.cc.owners.publish(owner) }, // it may exist, and then has to declare again
 		Grace:       o.Grace,
 		MinInterval: o.MinInterval,
 		MaxInterval: o.MaxInterval,
@@ -321,7 +319,7 @@ func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
 
 // bound is called for every want that has got its lease.
 func (d *declared) bound(c *cluster, want *watchset.Want) {
-	if !d.events.any() || !d.concerns(kindOf{c, want.GVK}) {
+	if !d.cc.owners.any() || !d.concerns(kindOf{c, want.GVK}) {
 		return
 	}
 	d.mu.Lock()
@@ -486,7 +484,7 @@ func (d *declared) unlisten(sub *informerpool.Subscription) {
 
 // clusterChanged notifies the owners that use something in a cluster.
 func (d *declared) clusterChanged(cluster client.ObjectKey) {
-	if !d.events.any() {
+	if !d.cc.owners.any() {
 		return
 	}
 	d.mu.Lock()
@@ -494,7 +492,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.events.publish(d.concerned(d.needs(key)...)...)
+		d.cc.owners.publish(d.concerned(d.needs(key)...)...)
 	}
 }
 

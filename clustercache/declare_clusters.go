@@ -37,7 +37,7 @@ func (d *declared) follow(n need) error {
 		},
 		Entered: func(_ *cluster, w *Watch) {
 			d.add(n, w)
-			d.events.publish(d.concerned(n)...)
+			d.cc.owners.publish(d.concerned(n)...)
 		},
 		Left: func(c *cluster, w *Watch) { d.dismiss(n, c, w) },
 	})
@@ -71,7 +71,7 @@ func (d *declared) dismiss(n need, c *cluster, w *Watch) {
 		w.ReleaseCluster()
 	}
 
-	d.events.publish(d.concerned(n)...)
+	d.cc.owners.publish(d.concerned(n)...)
 }
 
 func (d *declared) unfollow(n need) {
@@ -172,7 +172,7 @@ func (d *declared) publishFollowing() {
 	d.mu.Unlock()
 
 	for _, n := range needs {
-		d.events.publish(d.concerned(n)...)
+		d.cc.owners.publish(d.concerned(n)...)
 	}
 }
 

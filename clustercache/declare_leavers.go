@@ -125,7 +125,7 @@ func (d *declared) leave(owner Owner) (left func(needs []need)) {
 }
 
 func (d *declared) left(owner Owner, call *leaving, needs []need) {
-	called := d.events.any() && len(needs) > 0 // or no owner is called anyway
+	called := d.cc.owners.any() && len(needs) > 0 // or no owner is called anyway
 	d.mu.Lock()
 	rest := slices.DeleteFunc(d.mu.leaving[owner], func(l *leaving) bool { return l == call })
 	if d.mu.leaving[owner] = rest; len(rest) == 0 {
@@ -221,7 +221,7 @@ func (d *declared) back(owner Owner, n need) (c comeback) {
 // then, and may have read before it declared. added are the keys that are new to
 // it.
 func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
-	if !d.events.any() {
+	if !d.cc.owners.any() {
 		return
 	}
 	call := false
@@ -244,7 +244,7 @@ func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
 		}
 	}
 	if call {
-		d.events.publish(owner)
+		d.cc.owners.publish(owner)
 	}
 }
 

@@ -136,7 +136,7 @@ func (h Cluster) live(op string) (*cluster, client.Client, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	live, err := c.live.Client(c.hooks())
+	live, err := c.server.live.Client(c.hooks())
 	if err != nil {
 		return nil, nil, &ClusterError{Cluster: h.key, Op: op, Err: err}
 	}

@@ -34,11 +34,11 @@ func givenRepresentation(kind client.Object) events.Representation {
 // decode returns the object in the representation r; for AsGiven, which is not
 // resolved here, it returns the cached object. All but packed objects belong to
 // the caller.
-func decode(cc *ClusterCache, r events.Representation, o *informerpool.Object) (client.Object, error) {
+func (s *shared) decode(r events.Representation, o *informerpool.Object) (client.Object, error) {
 	var dst client.Object
 	switch r {
 	case events.Typed:
-		fresh, err := cc.options.Scheme.New(o.GetObjectKind().GroupVersionKind())
+		fresh, err := s.options.Scheme.New(o.GetObjectKind().GroupVersionKind())
 		typed, ok := fresh.(client.Object)
 		switch {
 		case err == nil && ok:
@@ -56,13 +56,13 @@ func decode(cc *ClusterCache, r events.Representation, o *informerpool.Object) (
 		return o, nil
 	}
 
-	return dst, cc.pool.Decode(o, dst)
+	return dst, s.pool.Decode(o, dst)
 }
 
 // views are the objects of one event in the representations that were asked
 // for. Each is decoded once. They implement events.Decoder.
 type views struct {
-	cc      *ClusterCache
+	shared  *shared
 	cluster client.ObjectKey
 	given   events.Representation // what AsGiven means
 
@@ -94,7 +94,7 @@ func (v *views) As(r events.Representation, o *informerpool.Object) (client.Obje
 	if obj, ok := v.decoded[key]; ok {
 		return obj, nil
 	}
-	obj, err := decode(v.cc, r, o)
+	obj, err := v.shared.decode(r, o)
 	if err != nil {
 		v.misfit(o, err)
 		return nil, err
@@ -111,8 +111,8 @@ func (v *views) As(r events.Representation, o *informerpool.Object) (client.Obje
 // or a handler asks for: once for an object and a cause, which names both,
 // however many events and handlers it has.
 func (v *views) misfit(o *informerpool.Object, err error) {
-	if name := clusterName(v.cluster); v.cc.misfits.First(name, err) {
-		v.cc.log.Error(err, "Object cannot be given to a predicate or handler", "cluster", name,
+	if name := clusterName(v.cluster); v.shared.misfits.First(name, err) {
+		v.shared.log.Error(err, "Object cannot be given to a predicate or handler", "cluster", name,
 			"kind", kindName(o.Kind().GVK()), "object", objectName(client.ObjectKeyFromObject(o)))
 	}
 }

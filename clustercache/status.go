@@ -4,10 +4,13 @@
 package clustercache
 
 import (
+	"cmp"
+	"errors"
 	"maps"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -90,4 +93,78 @@ func (c *cluster) addFailing(s *status.Cluster, sum informerpool.Summary) {
 		}
 	}
 	s.Reason = ReasonOf(s.LastError)
+}
+
+func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
+	lease, _, err := c.wants.Look(w)
+	s := status.Watch{
+		Cluster:       c.key,
+		GVK:           w.GVK,
+		Namespace:     w.Namespace,
+		LabelSelector: w.LabelSelector,
+		FieldSelector: w.FieldSelector,
+		Mapped:        lease != nil,
+		LastError:     err,
+		References:    c.wants.References(w),
+	}
+	if lease != nil {
+		s.Informer = lease.Status()
+		s.Informer.LastError = w.Explain(s.Informer.LastError)
+		s.LastError = s.Informer.LastError
+	}
+	why := c.unanswered(w)
+	s.Informer.Synced = why == nil
+	if s.LastError == nil && !errors.Is(why, ErrNotSynced) {
+		s.LastError = why
+	}
+	return s
+}
+
+// unanswered returns why the cache does not answer reads of a want, or nil if
+// it does. It is what "synced" means everywhere in this package, and the same
+// that a read in mode CacheOnly checks.
+func (c *cluster) unanswered(w *watchset.Want) error {
+	lease, _, err := c.wants.Look(w)
+	switch {
+	case c.cc.ctx.Err() != nil:
+		return ErrClosed
+	case !c.conn.View().Connected:
+		return c.WhyNot()
+	case lease == nil && err == nil:
+		return ErrNotSynced
+	case lease == nil:
+		return err
+	}
+
+	err = cmp.Or(c.caches.usable(&readOptions{mode: CacheOnly}, w), c.wants.Behind(w))
+	if errors.Is(err, ErrNotSynced) {
+		return translate(cmp.Or(w.Explain(lease.Status().LastError), ErrNotSynced))
+	}
+	return err
+}
+
+// standing returns why the cache does not answer reads of a want, or else what
+// has interrupted its informer.
+func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
+	if why := c.unanswered(w); why != nil {
+		return false, why
+	}
+	if lease, _, _ := c.wants.Look(w); lease != nil {
+		err = w.Explain(lease.Status().LastError)
+	}
+	return true, err
+}
+
+// use returns a snapshot of a watch, without its owners.
+func (c *cluster) use(w *watchset.Want) Use {
+	s := c.watchStatus(w)
+	u := Use{
+		Key:        keyOf(c.key, w.Selection),
+		References: s.References,
+		Synced:     s.Informer.Synced,
+		LastError:  s.LastError,
+		LastRead:   c.wants.LastRead(w),
+	}
+	u.Message = text(u.LastError)
+	return u
 }

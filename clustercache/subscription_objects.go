@@ -18,7 +18,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
-	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
@@ -47,7 +46,7 @@ func (s *objectSubscription) handle(e informerpool.Event, to func(events.Object)
 	}
 	defer s.cc.calls.Enter("predicate or handler of a Selection")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
-	v := &views{cc: s.cc, cluster: e.Key.Cluster, given: s.representation(gvk)}
+	v := &views{shared: s.cc.shared, cluster: e.Key.Cluster, given: s.representation(gvk)}
 	ok, err := v.passes(s.spec.Predicates, e)
 	if err != nil {
 		s.misfit.Add(1)
@@ -152,8 +151,6 @@ func (s *objectSubscription) kinds() (names []string) {
 
 // subscribed are the registered subscriptions.
 type subscribed struct {
-	watches levelHub[status.WatchKey] // the watches that changed
-
 	mu  sync.Mutex // protects all; nothing else is locked under it
 	all map[*objectSubscription]struct{}
 }

@@ -4,7 +4,6 @@
 package clustercache
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -33,7 +32,7 @@ type OwnerEvent struct {
 func newWatchSubscription(cc *ClusterCache, handler func(events.Watch)) delivery {
 	return newLevelSubscription(cc, levelConfig[status.WatchKey]{
 		callback: "handler of watch events",
-		hub:      &cc.subscribed.watches,
+		hub:      &cc.watches,
 		deliver:  func(key status.WatchKey, initial bool) { handler(newWatchEvent(cc, key, initial)) },
 		named: func(key client.ObjectKey, gvk schema.GroupVersionKind, _ client.ObjectKey) []status.WatchKey {
 			keys := watchKeys(cc.find(key))
@@ -72,41 +71,6 @@ func newWatchEvent(cc *ClusterCache, key status.WatchKey, initial bool) events.W
 	e.Reason = ReasonOf(e.Err)
 
 	return e
-}
-
-// unanswered returns why the cache does not answer reads of a want, or nil if
-// it does. It is what "synced" means everywhere in this package, and the same
-// that a read in mode CacheOnly checks.
-func (c *cluster) unanswered(w *watchset.Want) error {
-	lease, _, err := c.wants.Look(w)
-	switch {
-	case c.cc.ctx.Err() != nil:
-		return ErrClosed
-	case !c.conn.View().Connected:
-		return c.WhyNot()
-	case lease == nil && err == nil:
-		return ErrNotSynced
-	case lease == nil:
-		return err
-	}
-
-	err = cmp.Or(c.usable(&readOptions{mode: CacheOnly}, w), c.wants.Behind(w))
-	if errors.Is(err, ErrNotSynced) {
-		return translate(cmp.Or(w.Explain(lease.Status().LastError), ErrNotSynced))
-	}
-	return err
-}
-
-// standing returns why the cache does not answer reads of a want, or else what
-// has interrupted its informer.
-func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
-	if why := c.unanswered(w); why != nil {
-		return false, why
-	}
-	if lease, _, _ := c.wants.Look(w); lease != nil {
-		err = w.Explain(lease.Status().LastError)
-	}
-	return true, err
 }
 
 // waits reports whether nothing is known of the watch yet.
@@ -187,7 +151,7 @@ func newOwnerSubscription(cc *ClusterCache, handler func(OwnerEvent)) delivery {
 	sub := cc.pool.Subscribe(objects)
 	s := newLevelSubscription(cc, levelConfig[Owner]{
 		callback: "handler of owner events",
-		hub:      &cc.declared.events,
+		hub:      &cc.owners,
 		deliver: func(owner Owner, initial bool) {
 			if !objects.hold(owner, initial) {
 				handler(OwnerEvent{owner, initial})

@@ -8,7 +8,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
@@ -54,20 +53,6 @@ type Usage struct {
 	// Uses are all watches, sorted: of declarations, of a Watch, and of reads
 	// in mode AutoWatch.
 	Uses []Use `json:"uses"`
-}
-
-// use returns a snapshot of a watch, without its owners.
-func (c *cluster) use(w *watchset.Want) Use {
-	s := c.watchStatus(w)
-	u := Use{
-		Key:        keyOf(c.key, w.Selection),
-		References: s.References,
-		Synced:     s.Informer.Synced,
-		LastError:  s.LastError,
-		LastRead:   c.wants.LastRead(w),
-	}
-	u.Message = text(u.LastError)
-	return u
 }
 
 func text(err error) string {

@@ -275,31 +275,6 @@ func translate(err error) error {
 	return err
 }
 
-func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
-	lease, _, err := c.wants.Look(w)
-	s := status.Watch{
-		Cluster:       c.key,
-		GVK:           w.GVK,
-		Namespace:     w.Namespace,
-		LabelSelector: w.LabelSelector,
-		FieldSelector: w.FieldSelector,
-		Mapped:        lease != nil,
-		LastError:     err,
-		References:    c.wants.References(w),
-	}
-	if lease != nil {
-		s.Informer = lease.Status()
-		s.Informer.LastError = w.Explain(s.Informer.LastError)
-		s.LastError = s.Informer.LastError
-	}
-	why := c.unanswered(w)
-	s.Informer.Synced = why == nil
-	if s.LastError == nil && !errors.Is(why, ErrNotSynced) {
-		s.LastError = why
-	}
-	return s
-}
-
 // Registration is a handler of the events of one [Watch].
 type Registration struct {
 	w      *Watch
