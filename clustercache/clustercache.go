@@ -4,17 +4,15 @@
 package clustercache
 
 import (
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -28,23 +26,11 @@ import (
 type ClusterCache struct {
 	*shared
 
-	exporter    exporter
-	indexes     *indexes
-	declared    *declared // the watches that owners declared
-	connections connection.Config
-	lookUp      workpool.Workers // look-ups of kinds
-	discovery   discovery
-	keeper      *keeper.Keeper // nil without Options.Persist
-	clusters    clusters
-	subscribed  subscribed
-}
-
-// clusters are the known clusters.
-type clusters struct {
-	mu    sync.RWMutex // taken before a cluster's own locks
-	byKey map[client.ObjectKey]*cluster
-
-	twins twins
+	clusters   *clusters
+	declared   *declared // the watches that owners declared
+	subscribed subscribed
+	exporter   exporter
+	keeper     *keeper.Keeper // nil without Options.Persist
 }
 
 // New returns a ClusterCache. It does no I/O and starts nothing. The error
@@ -63,26 +49,22 @@ func New(o Options) (*ClusterCache, error) {
 		events:   newBroadcaster(),
 	}
 	s.calls = callback.NewCalls(o.Logger, s.metrics.panicked)
-	cc := &ClusterCache{
-		shared:  s,
-		indexes: newIndexes(s),
-		discovery: discovery{
-			relisting:  make(chan struct{}, 1),
-			rechecking: make(chan struct{}, 1),
-			reassigned: make(chan struct{}, 1),
-		},
-		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
-		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
+	cc := &ClusterCache{shared: s, subscribed: subscribed{all: map[*objectSubscription]struct{}{}}}
+	cc.clusters = &clusters{
+		shared:      s,
+		connections: cc.connectionConfig(),
+		lookUp:      workpool.NewWorkers(o.ConnectConcurrency, s.spawn),
+		indexes:     newIndexes(s),
+		listing:     newListing(),
+		byKey:       map[client.ObjectKey]*cluster{},
 	}
-	cc.tenure = tenure.New(tenure.Config{
+	s.tenure = tenure.New(tenure.Config{
 		Sharding: o.Sharding,
-		Timers:   cc.timers,
-		Changed:  cc.reassigned,
-		Unfilled: cc.unfilled,
+		Timers:   s.timers,
+		Changed:  cc.clusters.reassigned,
+		Unfilled: cc.clusters.unfilled,
 	})
 	cc.exporter = exporter{cc: cc, version: version()}
-	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
-	cc.connections = cc.connectionConfig()
 	if err = cc.addPool(); err != nil {
 		cc.cancel(err)
 		return nil, err
@@ -91,6 +73,23 @@ func New(o Options) (*ClusterCache, error) {
 		cc.cancel(err)
 		return nil, &OptionError{Field: "GC", Err: err}
 	}
+	cc.clusters.hooks = clusterHooks{
+		added: cc.declared.addCluster,
+		changed: func(c *cluster, what change) {
+			for _, s := range cc.subscriptions() {
+				s.changed(c, what)
+			}
+			cc.declared.changed(c, what)
+		},
+		bound: func(c *cluster, want *watchset.Want) {
+			for _, s := range cc.subscriptions() {
+				s.leaseAdded(c, want)
+			}
+			cc.declared.bound(c, want)
+		},
+		watchChanged: cc.declared.watchChanged,
+		resolved:     cc.changed,
+	}
 
 	return cc, nil
 }
@@ -98,110 +97,13 @@ func New(o Options) (*ClusterCache, error) {
 // Clusters returns the known clusters, sorted by namespace and name.
 func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	var keys []client.ObjectKey
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		if c.conn.View().Phase != phase.Gone {
 			keys = append(keys, c.key)
 		}
 	}
 	slices.SortFunc(keys, clustername.Compare)
 	return keys
-}
-
-// find returns a cluster by its key, or nil.
-func (cc *ClusterCache) find(key client.ObjectKey) *cluster {
-	cc.clusters.mu.RLock()
-	c := cc.clusters.byKey[key]
-	cc.clusters.mu.RUnlock()
-	return c
-}
-
-// all returns every cluster.
-func (cc *ClusterCache) all() []*cluster {
-	cc.clusters.mu.RLock()
-	defer cc.clusters.mu.RUnlock()
-	return slices.Collect(maps.Values(cc.clusters.byKey))
-}
-
-// engage returns the cluster, and makes and starts it if necessary. pin keeps
-// it from being forgotten.
-func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error) {
-	cc.used()
-	for cc.ctx.Err() == nil {
-		if c, ok := cc.tryEngage(key, pin); ok {
-			return c, nil
-		}
-	}
-	return nil, &ClusterError{Cluster: key, Op: "engage", Err: ErrClosed}
-}
-
-// tryEngage is engage. It returns false if the cluster is being forgotten at
-// the same moment.
-func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, bool) {
-	cc.clusters.mu.Lock()
-	c := cc.clusters.byKey[key]
-	fresh := c == nil
-	if fresh {
-		c = newCluster(cc, key)
-		cc.clusters.byKey[key] = c
-		cc.declared.addCluster(c)
-	}
-	if pin {
-		c.pinned.Store(true)
-		c.leaving.Store(false)
-	}
-	cc.clusters.mu.Unlock()
-
-	if fresh {
-		cc.declared.consider(c)
-		c.announce()
-		for _, f := range cc.subscriptions() {
-			f.clusterAdded(c)
-		}
-	}
-	if fresh || c.conn.View().Phase == phase.Gone {
-		return c, c.conn.Ask()
-	}
-	return c, true
-}
-
-// forget removes a cluster that is gone and not wanted. Another cluster of the
-// same key can be made at once: the two share nothing.
-func (cc *ClusterCache) forget(c *cluster) {
-	cc.clusters.mu.Lock()
-	back := c.conn.View().Phase != phase.Gone // wanted again since forget was decided
-	if cc.clusters.byKey[c.key] != c || back || c.pinned.Load() {
-		cc.clusters.mu.Unlock()
-
-		if back {
-			c.letGo() // its last want may have been released before it was back
-		}
-		return
-	}
-	kept, ok := c.wants.CloseIfEmpty()
-	if !ok {
-		cc.clusters.mu.Unlock()
-		return
-	}
-	delete(cc.clusters.byKey, c.key)
-	listed := c.discovered.Load()
-	if listed && cc.tenure.Serves(c.key) {
-		cc.discovery.forgotten.add(c.key)
-	}
-	cc.clusters.twins.drop(c.key)
-	cc.events.forget(c.key) // before another cluster of the key can emit events
-	cc.clusters.mu.Unlock()
-
-	for _, lease := range kept {
-		lease.Retire() // handlers may not have seen the deletes yet
-	}
-	cc.pool.Forget(c.key)
-	cc.declared.consider(c)
-	if listed && cc.tenure != nil {
-		cc.reassign() // it may have been gained while it was given up
-	}
-	if c.close() {
-		cc.changed(c.key) // the resolver reported a change between the look above and now
-	}
 }
 
 // notified passes on the resolver's reports of changes until it stops
@@ -219,37 +121,26 @@ func (cc *ClusterCache) notified(n resolver.Notifier) {
 
 // changed records that the resolver's answer for a cluster may have changed.
 func (cc *ClusterCache) changed(key client.ObjectKey) {
-	c := cc.find(key)
+	c := cc.clusters.find(key)
 	if c != nil && c.conn.Changed() {
 		return
 	}
 	if !cc.options.Discover {
 		return
 	}
-	if cc.discovery.forgotten.since(key, time.Now().Add(-forgottenFor)) {
-		select { // the rest of its removal, unless the list has it again
-		case cc.discovery.rechecking <- struct{}{}:
-		default:
-		}
+	if cc.clusters.listing.forgotten.since(key, time.Now().Add(-forgottenFor)) {
+		cc.clusters.listing.recheck() // it is the rest of its removal, unless the list has it again
 		return
 	}
 
 	if !cc.tenure.Serves(key) {
-		if !cc.discovery.lists(key) {
-			cc.relist()
+		if !cc.clusters.listing.lists(key) {
+			cc.clusters.listing.relist()
 		}
 		return
 	}
-	if c, err := cc.engage(key, false); err == nil { // it fails only after Stop
+	if c, err := cc.clusters.engage(key, false); err == nil { // it fails only after Stop
 		c.discovered.Store(true)
-	}
-}
-
-// relist reads the resolver's list again, if it has one.
-func (cc *ClusterCache) relist() {
-	select {
-	case cc.discovery.relisting <- struct{}{}:
-	default:
 	}
 }
 
@@ -269,10 +160,10 @@ func (cc *ClusterCache) discover() {
 		case err == nil:
 			last, asOf = keys, began
 			cc.tenure.SetClusters(keys)
-			cc.discovery.set(keys)
-			cc.discovery.failure.Store(nil)
+			cc.clusters.listing.set(keys)
+			cc.clusters.listing.failure.Store(nil)
 			cc.compare(keys, began)
-			if !cc.discovery.listed.Swap(true) {
+			if !cc.clusters.listing.listed.Swap(true) {
 				cc.declared.listedClusters()
 			}
 			if notifies { // it reports the rest
@@ -280,7 +171,7 @@ func (cc *ClusterCache) discover() {
 			}
 		case cc.ctx.Err() == nil:
 			failure := err.Error()
-			if before := cc.discovery.failure.Swap(&failure); before == nil || *before != failure {
+			if before := cc.clusters.listing.failure.Swap(&failure); before == nil || *before != failure {
 				cc.log.Error(err, "Clusters cannot be listed")
 			}
 		}
@@ -300,10 +191,10 @@ func (cc *ClusterCache) discover() {
 func (cc *ClusterCache) listAgain(due <-chan time.Time) bool {
 	select {
 	case <-due:
-	case <-cc.discovery.relisting:
+	case <-cc.clusters.listing.relisting:
 		timetable.Sleep(cc.ctx, relistPause)
-	case <-cc.discovery.rechecking:
-	case <-cc.discovery.reassigned:
+	case <-cc.clusters.listing.rechecking:
+	case <-cc.clusters.listing.reassigned:
 		return false
 	case <-cc.ctx.Done():
 	}
@@ -325,7 +216,7 @@ func (cc *ClusterCache) listClusters(lister resolver.Lister) (keys []client.Obje
 // decides, unless it is "not yet": see attempt.ask.
 func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
 	now := cc.adopt(keys, began)
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
 			c.conn.Changed()
 		}
@@ -341,23 +232,23 @@ func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
 func (cc *ClusterCache) adopt(keys []client.ObjectKey, began time.Time) (now map[client.ObjectKey]bool) {
 	now = make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
-		if cc.discovery.forgotten.since(key, began) {
-			cc.relist()
+		if cc.clusters.listing.forgotten.since(key, began) {
+			cc.clusters.listing.relist()
 			continue
 		}
-		cc.discovery.forgotten.drop(key)
+		cc.clusters.listing.forgotten.drop(key)
 		if !cc.tenure.Serves(key) {
 			continue
 		}
 		now[key] = true
-		c, err := cc.engage(key, false)
+		c, err := cc.clusters.engage(key, false)
 		if err != nil {
 			return now // only after the end
 		}
 		c.discovered.Store(true)
 	}
 
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		if c.discovered.Load() && !cc.tenure.Serves(c.key) {
 			c.discovered.Store(false)
 			c.letGo()
@@ -365,44 +256,4 @@ func (cc *ClusterCache) adopt(keys []client.ObjectKey, began time.Time) (now map
 	}
 
 	return now
-}
-
-// reassigned is called with the slots of Options.Sharding that have changed,
-// and whether each was gained.
-func (cc *ClusterCache) reassigned(slots map[int]bool) {
-	for _, c := range cc.all() {
-		if gained, ok := cc.tenure.Of(c.key, slots); ok {
-			c.reassigned(gained)
-		}
-	}
-	cc.reassign()
-}
-
-// unfilled returns those of the slots in which a cluster has yet to connect, or
-// to list what is watched.
-func (cc *ClusterCache) unfilled(slots map[int]bool) map[int]bool {
-	if cc.options.Discover && !cc.discovery.listed.Load() {
-		return slots
-	}
-	out := map[int]bool{}
-	for _, key := range cc.discovery.missing(cc.find) {
-		if _, ok := cc.tenure.Of(key, slots); ok {
-			out[cc.tenure.State(key).Slot] = true
-		}
-	}
-	for _, c := range cc.all() {
-		if _, ok := cc.tenure.Of(c.key, slots); ok && !c.caches.filled() {
-			out[cc.tenure.State(c.key).Slot] = true
-		}
-	}
-
-	return out
-}
-
-// reassign compares the last list with what the replica owns.
-func (cc *ClusterCache) reassign() {
-	select {
-	case cc.discovery.reassigned <- struct{}{}:
-	default:
-	}
 }

@@ -6,7 +6,6 @@ package clustercache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -16,9 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
-	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
-	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // hooks returns what the clients handed out call.
@@ -27,7 +24,7 @@ func (c *cluster) hooks() liveclient.Hooks {
 		Failed: c.failed,
 		Begin:  c.wants.BeginShowing,
 		Write: func(ctx context.Context, call func(context.Context) error) error {
-			return c.cc.tenure.Write(ctx, c.key, call)
+			return c.fleet.tenure.Write(ctx, c.key, call)
 		},
 		Writes: c.writes,
 	}
@@ -41,21 +38,6 @@ func (c *cluster) failed(op string, gvk schema.GroupVersionKind, err error) erro
 		Op:      op,
 		Err:     err,
 	}
-}
-
-// known returns a known cluster, or the reason why it cannot be used.
-func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, error) {
-	err := ErrUnknownCluster
-	if cc.ctx.Err() != nil {
-		err = ErrClosed
-	} else if !cc.live.Load() && cc.find(cluster) == nil {
-		cc.used()
-		err = fmt.Errorf("%w: %w", err, ErrNotStarted) // Discover may make it known
-	} else if c := cc.find(cluster); c != nil && c.conn.View().Phase != phase.Gone {
-		return c, nil
-	}
-
-	return nil, &ClusterError{Cluster: cluster, Op: op, Err: err}
 }
 
 // cachedClient is a live client with cached reads, which show what was written
@@ -96,7 +78,7 @@ func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ..
 
 // showing returns the reader for a read, which has to show earlier writes.
 func (c *cachedClient) showing(obj runtime.Object, key client.ObjectKey) *reader {
-	gvk, err := apiutil.GVKForObject(obj, c.c.cc.options.Scheme)
+	gvk, err := apiutil.GVKForObject(obj, c.c.fleet.options.Scheme)
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	pending := c.c.writes.Of(gvk, key)
 	if err != nil || pending == nil { // with an error the read fails
@@ -107,31 +89,6 @@ func (c *cachedClient) showing(obj runtime.Object, key client.ObjectKey) *reader
 	return &r
 }
 
-// endpoint returns where the informers of a cluster send their requests. It
-// blocks while the cluster is not connected.
-func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
-	for {
-		c := cc.find(key)
-		switch {
-		case cc.ctx.Err() != nil: // a cluster closed by Stop would be found forever
-			return informerpool.Endpoint{}, ErrClosed
-		case c == nil:
-			return informerpool.Endpoint{}, ErrUnknownCluster
-		}
-
-		v := c.conn.View()
-		if v.Connected {
-			return informerpool.Endpoint{Client: v.Client, URL: c.conn.Transport().URL(), Epoch: v.Epoch}, nil
-		}
-		select {
-		case <-v.Up:
-		case <-c.conn.Done(): // there may be a new cluster with this key
-		case <-ctx.Done():
-			return informerpool.Endpoint{}, context.Cause(ctx)
-		}
-	}
-}
-
 // AddIndex adds to Options.Indexes, for the given clusters, known or not, or
 // for all if none is given, until remove is called. Cached objects are indexed
 // before AddIndex returns. The error is an [*OptionError], or wraps
@@ -140,33 +97,33 @@ func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove 
 	if err := errors.Join(x.validate("Index")...); err != nil {
 		return nil, err
 	}
-	added, err := cc.indexes.add(x, clusters)
+	added, err := cc.clusters.indexes.add(x, clusters)
 	if err != nil {
 		return nil, err
 	}
 
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		if !added.appliesTo(c.key) {
 			continue
 		}
 		for _, want := range c.wants.Of(x.GVK) {
-			cc.indexes.addTo(want.Lease(), c.key, x.GVK)
+			cc.clusters.indexes.addTo(want.Lease(), c.key, x.GVK)
 		}
 	}
 
-	return func() { cc.indexes.remove(added) }, nil
+	return func() { cc.clusters.indexes.remove(added) }, nil
 }
 
 // follower sends requests to the current transport of a cluster: a cluster that
 // was forgotten and created again has another one.
 type follower struct {
-	cc  *ClusterCache
-	key client.ObjectKey
+	fleet *clusters
+	key   client.ObjectKey
 }
 
 // RoundTrip implements http.RoundTripper.
 func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
-	c, err := f.cc.known(f.key, "request")
+	c, err := f.fleet.known(f.key, "request")
 	if err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close()
@@ -175,11 +132,11 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 
 	guarded := c.conn.Guard(c.conn.Transport().Client().Transport)
-	bounded := liveclient.NewDeadline(guarded, f.cc.options.RequestTimeout)
+	bounded := liveclient.NewDeadline(guarded, f.fleet.options.RequestTimeout)
 	permit := func(ctx context.Context) (context.Context, context.CancelFunc, error) {
-		return f.cc.tenure.Permit(ctx, f.key)
+		return f.fleet.tenure.Permit(ctx, f.key)
 	}
-	explain := func(ctx context.Context, err error) error { return f.cc.tenure.Explain(ctx, f.key, err) }
+	explain := func(ctx context.Context, err error) error { return f.fleet.tenure.Explain(ctx, f.key, err) }
 
 	return liveclient.NewPermitted(bounded, permit, explain).RoundTrip(req)
 }

@@ -73,7 +73,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	// is made after the loop has looked sees it.
 	cc.live.Store(true)
 	close(cc.running)
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		c.conn.Drain()
 	}
 	cc.log.Info("Started")
@@ -97,7 +97,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	var closing sync.WaitGroup
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		closing.Go(func() { c.close() })
 	}
 	err := cc.pool.Close(ctx)
@@ -129,18 +129,18 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 // addPool adds the pool of informers, and what keeps their states.
 func (cc *ClusterCache) addPool() (err error) {
 	informers := cc.options.Informers
-	informers.Source = informerpool.FromREST(cc.endpoint)
-	informers.OnRollback = cc.rolledBack
+	informers.Source = informerpool.FromREST(cc.clusters.endpoint)
+	informers.OnRollback = cc.clusters.rolledBack
 	if err = cc.addKeeper(&informers); err != nil {
 		return &OptionError{Field: "Persist", Err: err}
 	}
-	informers.OnListed = cc.tookList
+	informers.OnListed = cc.clusters.tookList
 	informers.OnPanic = cc.metrics.panicked
 	if user := cc.options.Informers.OnPanic; user != nil {
 		informers.OnPanic = func(name string) { cc.metrics.panicked(name); user(name) }
 	}
-	informers.OnFailed = cc.informerFailed
-	informers.OnChanged = cc.informerChanged
+	informers.OnFailed = cc.clusters.informerFailed
+	informers.OnChanged = cc.clusters.informerChanged
 
 	if cc.pool, err = informerpool.New(informers); err != nil {
 		return &OptionError{Field: "Informers", Err: err}
@@ -211,7 +211,7 @@ func (cc *ClusterCache) Options() Options {
 // nothing.
 func (cc *ClusterCache) noticeNoClusters() {
 	cc.timers.Set(timetable.NewTimer(func() {
-		if len(cc.all()) == 0 {
+		if len(cc.clusters.all()) == 0 {
 			why, keys := cc.whyNoClusters()
 			cc.log.Info("No cluster is known, "+why, keys...)
 		}
@@ -227,12 +227,12 @@ func (cc *ClusterCache) whyNoClusters() (string, []any) {
 		return "and the resolver cannot list any: " + ask, nil
 	case !cc.options.Discover:
 		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask, nil
-	case !cc.discovery.listed.Load():
-		if failure := cc.discovery.failure.Load(); failure != nil {
+	case !cc.clusters.listing.listed.Load():
+		if failure := cc.clusters.listing.failure.Load(); failure != nil {
 			return "since the resolver cannot list them", []any{"error", *failure}
 		}
 		return "and the resolver has not listed any yet", nil
-	case cc.discovery.any():
+	case len(cc.clusters.listing.clusters()) > 0:
 		return "since this replica owns none of those that the resolver lists: is Options.Sharding started?", nil
 	}
 

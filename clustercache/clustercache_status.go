@@ -31,8 +31,8 @@ var errNotListed = errors.New("the resolver has not listed the clusters yet")
 // are gone since, sorted; with Options.Sharding those of all replicas. It is
 // nil without Options.Discover, and before the first list.
 func (cc *ClusterCache) Listed() []client.ObjectKey {
-	keys := slices.DeleteFunc(cc.discovery.current(), func(key client.ObjectKey) bool {
-		c := cc.find(key)
+	keys := slices.DeleteFunc(cc.clusters.listing.current(), func(key client.ObjectKey) bool {
+		c := cc.clusters.find(key)
 		return c != nil && c.conn.View().Phase == phase.Gone
 	})
 	slices.SortFunc(keys, clustername.Compare)
@@ -42,7 +42,7 @@ func (cc *ClusterCache) Listed() []client.ObjectKey {
 // Statuses returns a snapshot of every cluster, including gone ones that are
 // still held, sorted by key.
 func (cc *ClusterCache) Statuses() []status.Cluster {
-	clusters := cc.all()
+	clusters := cc.clusters.all()
 	slices.SortFunc(clusters, func(a, b *cluster) int { return clustername.Compare(a.key, b.key) })
 	out := make([]status.Cluster, len(clusters))
 	for i, c := range clusters {
@@ -55,7 +55,7 @@ func (cc *ClusterCache) Statuses() []status.Cluster {
 func (cc *ClusterCache) Usage() Usage {
 	books := cc.declared.collector.Snapshot()
 	uses := map[status.WatchKey]*Use{}
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		for _, w := range c.wants.All() {
 			u := c.use(w)
 			uses[u.Key] = &u
@@ -130,7 +130,7 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 			return nil // ready to lead: a rollout must not wait for more
 		case !cc.live.Load():
 			return ErrNotStarted
-		case cc.options.Discover && !cc.discovery.listed.Load():
+		case cc.options.Discover && !cc.clusters.listing.listed.Load():
 			return errNotListed
 		}
 

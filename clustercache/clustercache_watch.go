@@ -12,108 +12,15 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
-	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
-
-func (cc *ClusterCache) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
-	c, w, err := cc.acquire(key, id, false)
-	if err != nil {
-		return nil, err
-	}
-	return &Watch{c: c, want: w, released: make(chan struct{})}, nil
-}
-
-// acquire takes a reference to a selection of a cluster; auto makes it that of
-// reads in mode AutoWatch. It creates a cluster that is being forgotten at this
-// moment again.
-func (cc *ClusterCache) acquire(
-	key client.ObjectKey, id watchset.Selection, auto bool,
-) (*cluster, *watchset.Want, error) {
-	for {
-		c, err := cc.engage(key, false)
-		if err != nil {
-			return nil, nil, &ClusterError{
-				Cluster: key,
-				GVK:     id.GVK,
-				Op:      "watch",
-				Err:     ErrClosed,
-			}
-		}
-
-		var w *watchset.Want
-		if auto {
-			w = c.wants.Keep(id)
-		} else {
-			w = c.wants.Acquire(id)
-		}
-
-		if w != nil {
-			// The cluster may have been forgotten between the two calls: now
-			// that it is wanted it must return.
-			if c.conn.View().Phase == phase.Gone {
-				c.conn.Ask()
-			}
-			return c, w, nil
-		}
-	}
-}
-
-// informerFailed is called with the failed attempts of informers.
-func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
-	if misdirected(err) || apierrors.IsNotFound(err) {
-		if c := cc.find(key.Cluster); c != nil {
-			c.wants.RemapSoon()
-		}
-	}
-	if notify := cc.options.Informers.OnFailed; notify != nil {
-		notify(key, err)
-	}
-}
-
-// tookList is called by an informer with the duration of a list.
-func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
-	cc.metrics.listTook.Observe(took.Seconds())
-	if c := cc.find(key.Cluster); c != nil {
-		c.wants.Relisted(key)
-	}
-	if notify := cc.options.Informers.OnListed; notify != nil {
-		notify(key, took)
-	}
-}
-
-// rolledBack is called by an informer whose server's history went backwards.
-func (cc *ClusterCache) rolledBack(key informerpool.Key) {
-	if c := cc.find(key.Cluster); c != nil {
-		c.conn.RolledBack(key.Resource.Group)
-	}
-}
-
-// informerChanged is called with the changes of informers.
-func (cc *ClusterCache) informerChanged(key informerpool.Key, reads bool) {
-	if c := cc.find(key.Cluster); c != nil {
-		c.wants.InformerChanged(key, reads)
-	}
-	if notify := cc.options.Informers.OnChanged; notify != nil {
-		notify(key, reads)
-	}
-}
-
-// watchChanged is called with every change of a watch. It does not block.
-func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
-	c.cc.watches.publish(keyOf(c.key, id))
-	if reads && c.cc.owners.any() {
-		c.cc.owners.publish(c.cc.declared.changed(c, id)...)
-	}
-}
 
 // Subscribe returns a subscription to the events of the objects that a
 // selection selects; the first are those of the objects that exist.

@@ -95,12 +95,8 @@ func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 	s.paused = paused
 	s.mu.Unlock()
 
-	if b.closed {
-		return
-	}
-	select {
-	case s.changed <- struct{}{}:
-	default:
+	if !b.closed {
+		wake(s.changed)
 	}
 }
 
@@ -171,11 +167,7 @@ func (s *clusterSubscriber) putLocked(e events.Cluster) {
 		s.queue = append(s.queue, e.Cluster)
 	}
 	s.pending[e.Cluster] = mergeEvent(waiting, e)
-
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	wake(s.changed)
 }
 
 // putAgain adds the events that are the state of a cluster once more. If it is

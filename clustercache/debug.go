@@ -225,7 +225,7 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	cluster := p.Clusters[0].Cluster
 	p.focused = clusterName(cluster)
 	p.Watches, _ = cc.Cluster(cluster).WatchStatuses() // none if the cluster was forgotten meanwhile
-	p.Timeline = timeline(cc.find(cluster))
+	p.Timeline = timeline(cc.clusters.find(cluster))
 	p.Elsewhere = nil
 	if h := p.holding(p.Clusters[0]); h != nil {
 		one := *p.group

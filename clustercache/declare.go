@@ -211,7 +211,7 @@ func (d *declared) acquire(_ context.Context, n need) error {
 		}
 		return err
 	}
-	w, err := d.cc.watch(n.Cluster, selectionOf(n.WatchKey))
+	w, err := d.cc.clusters.watch(n.Cluster, selectionOf(n.WatchKey))
 	if err != nil {
 		d.ended(n)
 		return err
@@ -367,16 +367,28 @@ func (d *declared) all() (owners []Owner) {
 	return owners
 }
 
-// changed returns the owners to call for a change of a watch: those of all
-// needs that it covers.
-func (d *declared) changed(c *cluster, id watchset.Selection) []Owner {
+// changed is called with each change of a cluster. It does not block.
+func (d *declared) changed(c *cluster, what change) {
+	if what == answersChanged {
+		d.clusterChanged(c.key)
+	} else {
+		d.consider(c)
+	}
+}
+
+// watchChanged notifies the owners that a change of a watch concerns: those of
+// all needs that it covers.
+func (d *declared) watchChanged(c *cluster, id watchset.Selection) {
+	if !d.cc.owners.any() {
+		return
+	}
 	needs := d.needs(keyOf(c.key, id))
 	for _, want := range c.wants.Covered(id) {
 		if want.Selection != id {
 			needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 		}
 	}
-	return d.concerned(needs...)
+	d.cc.owners.publish(d.concerned(needs...)...)
 }
 
 // touched returns the owners to call for an event of an object, whichever watch

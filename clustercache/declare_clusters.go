@@ -33,7 +33,7 @@ func (d *declared) follow(n need) error {
 			if want == nil {
 				return nil, false // the cluster is being forgotten; its successor is considered by itself
 			}
-			return &Watch{c: c, want: want, released: make(chan struct{})}, true
+			return newWatch(c, want), true
 		},
 		Entered: func(_ *cluster, w *Watch) {
 			d.add(n, w)
@@ -46,7 +46,7 @@ func (d *declared) follow(n need) error {
 	d.mu.Unlock()
 
 	// A cluster that is added or relabeled from now on is considered by itself.
-	for _, c := range d.cc.all() {
+	for _, c := range d.cc.clusters.all() {
 		followed.Look(c)
 	}
 

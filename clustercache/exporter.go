@@ -234,7 +234,7 @@ func (e *exporter) shared(out sink, known []status.Cluster) {
 		"standby":  0,
 		"other":    0,
 	}
-	if last := e.cc.discovery.clusters(); last != nil {
+	if last := e.cc.clusters.listing.clusters(); last != nil {
 		for key := range last {
 			clusters[ownershipOf(tenure.State(key))]++
 		}

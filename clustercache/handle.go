@@ -36,14 +36,14 @@ func (h Cluster) Key() client.ObjectKey { return h.key }
 // Engage makes the cluster known and keeps it connected until Disengage.
 // Engaging a cluster again has no effect.
 func (h Cluster) Engage() error {
-	_, err := h.cc.engage(h.key, true)
+	_, err := h.cc.clusters.engage(h.key, true)
 	return err
 }
 
 // Disengage undoes Engage: the cluster is disconnected and forgotten once it
 // has no watch, unless the resolver lists it (Options.Discover).
 func (h Cluster) Disengage() {
-	if c := h.cc.find(h.key); c != nil {
+	if c := h.cc.clusters.find(h.key); c != nil {
 		c.unpin()
 	}
 }
@@ -54,7 +54,7 @@ func (h Cluster) Disengage() {
 func (h Cluster) WaitConnected(ctx context.Context) error {
 	fail := func(err error) error { return &ClusterError{Cluster: h.key, Op: "wait for connection", Err: err} }
 	for {
-		c := h.cc.find(h.key)
+		c := h.cc.clusters.find(h.key)
 		switch {
 		case h.cc.ctx.Err() != nil:
 			return fail(ErrClosed)
@@ -80,7 +80,7 @@ func (h Cluster) WaitConnected(ctx context.Context) error {
 
 // Status returns a snapshot of the cluster. The error is [ErrUnknownCluster].
 func (h Cluster) Status() (status.Cluster, error) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return status.Cluster{}, &ClusterError{Cluster: h.key, Op: "status", Err: ErrUnknownCluster}
 	}
@@ -90,7 +90,7 @@ func (h Cluster) Status() (status.Cluster, error) {
 // Labels returns a copy of the cluster's labels, and whether they are known:
 // from when the resolver first gives access to the cluster until it is gone.
 func (h Cluster) Labels() (labels map[string]string, known bool) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return nil, false
 	}
@@ -104,10 +104,10 @@ func (h Cluster) Labels() (labels map[string]string, known bool) {
 // and other options select where they are answered from. Objects that are read
 // belong to the caller, unless client.UnsafeDisableDeepCopy is passed.
 func (h Cluster) Reader() client.Reader {
-	if c := h.cc.find(h.key); c != nil {
+	if c := h.cc.clusters.find(h.key); c != nil {
 		return c.reader
 	}
-	return &reader{cc: h.cc, key: h.key, mode: h.cc.options.ReadMode}
+	return &reader{fleet: h.cc.clusters, key: h.key, mode: h.cc.options.ReadMode}
 }
 
 // Client returns a client that reads as Reader does, or, with
@@ -132,7 +132,7 @@ func (h Cluster) LiveClient() (client.Client, error) {
 }
 
 func (h Cluster) live(op string) (*cluster, client.Client, error) {
-	c, err := h.cc.known(h.key, op)
+	c, err := h.cc.clusters.known(h.key, op)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.Li
 		}
 	}
 
-	return h.cc.watch(h.key, id)
+	return h.cc.clusters.watch(h.key, id)
 }
 
 // WatchAndRead is a Reader for reconcilers that name the kind that they read on
@@ -179,17 +179,17 @@ func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) 
 		}
 	}
 
-	c, w, err := h.cc.acquire(h.key, watchset.Selection{GVK: gvk}, true)
+	c, w, err := h.cc.clusters.acquire(h.key, watchset.Selection{GVK: gvk}, true)
 	if err != nil {
 		return nil, false, err
 	}
-	return &reader{cc: h.cc, key: h.key, mode: AutoWatch}, c.unanswered(w) == nil, nil
+	return &reader{fleet: h.cc.clusters, key: h.key, mode: AutoWatch}, c.unanswered(w) == nil, nil
 }
 
 // WatchStatuses returns a snapshot of every watch of the cluster, sorted by
 // kind and selection. The error is [ErrUnknownCluster].
 func (h Cluster) WatchStatuses() ([]status.Watch, error) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return nil, &ClusterError{Cluster: h.key, Op: "watch status", Err: ErrUnknownCluster}
 	}
@@ -216,7 +216,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 			Err:     err,
 		}
 	}
-	r := &reader{cc: h.cc, key: h.key}
+	r := &reader{fleet: h.cc.clusters, key: h.key}
 	c, err := r.cluster(context.Background(), &readOptions{}, watchset.Selection{})
 	if err == nil {
 		err = c.conn.OtherCluster()
@@ -257,13 +257,13 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 // Indexed reports whether reads of cached objects of the cluster can select by
 // a field: by an index, or by the object's namespace or name.
 func (h Cluster) Indexed(gvk schema.GroupVersionKind, field string) bool {
-	return field == "metadata.name" || field == "metadata.namespace" || h.cc.indexes.find(h.key, gvk, field) != nil
+	return field == watchset.FieldName || field == watchset.FieldNamespace || h.cc.clusters.indexes.find(h.key, gvk, field) != nil
 }
 
 // IsNamespaced reports whether the objects of a kind have a namespace. known is
 // false until the cluster's discovery was queried for the kind and has it.
 func (h Cluster) IsNamespaced(gvk schema.GroupVersionKind) (namespaced, known bool) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return false, false
 	}
@@ -274,7 +274,7 @@ func (h Cluster) IsNamespaced(gvk schema.GroupVersionKind) (namespaced, known bo
 // RESTMapper returns the mapper of the cluster, whose methods may query the API
 // server.
 func (h Cluster) RESTMapper() (meta.RESTMapper, error) {
-	c, err := h.cc.known(h.key, "REST mapper")
+	c, err := h.cc.clusters.known(h.key, "REST mapper")
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +286,7 @@ func (h Cluster) RESTMapper() (meta.RESTMapper, error) {
 // TransportConfig. It holds credentials, does not follow their rotation, and is
 // not rate-limited. It fails while the cluster is not connected.
 func (h Cluster) RESTConfig() (*rest.Config, error) {
-	c, err := h.cc.known(h.key, "REST config")
+	c, err := h.cc.clusters.known(h.key, "REST config")
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func (h Cluster) RESTConfig() (*rest.Config, error) {
 // credentials and not the real address. The error is [ErrClosed] or
 // [ErrUnknownCluster].
 func (h Cluster) TransportConfig() (*rest.Config, error) {
-	c, err := h.cc.find(h.key), ErrUnknownCluster
+	c, err := h.cc.clusters.find(h.key), ErrUnknownCluster
 	if h.cc.ctx.Err() != nil {
 		c, err = nil, ErrClosed
 	}
@@ -313,7 +313,7 @@ func (h Cluster) TransportConfig() (*rest.Config, error) {
 	}
 	return &rest.Config{
 		Host:                      c.conn.Transport().URL(),
-		Transport:                 &follower{cc: h.cc, key: h.key},
+		Transport:                 &follower{fleet: h.cc.clusters, key: h.key},
 		QPS:                       -1,
 		UserAgent:                 h.cc.options.UserAgent,
 		WarningHandlerWithContext: rest.NoWarnings{},

@@ -37,9 +37,9 @@ import (
 //	                                  ▼
 //	            PreferCache, AutoWatch: API server; CacheOnly: error
 type reader struct {
-	cc   *ClusterCache
-	key  client.ObjectKey
-	mode ReadMode
+	fleet *clusters
+	key   client.ObjectKey
+	mode  ReadMode
 
 	written *writes.Pending // what reads have to show; nil: nothing
 }
@@ -55,7 +55,7 @@ var (
 // Get implements client.Reader.
 func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	o := r.getOptions(opts)
-	gvk, err := apiutil.GVKForObject(obj, r.cc.options.Scheme)
+	gvk, err := apiutil.GVKForObject(obj, r.fleet.options.Scheme)
 	switch {
 	case err != nil && isNil(obj):
 		return r.fail(gvk, "get", errReadIntoNil)
@@ -91,7 +91,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 
 // options returns the options of a read that has none of its own.
 func (r *reader) options() readOptions {
-	return readOptions{mode: r.mode, share: r.cc.options.UnsafeDisableDeepCopy, written: r.written}
+	return readOptions{mode: r.mode, share: r.fleet.options.UnsafeDisableDeepCopy, written: r.written}
 }
 
 // getOptions returns the options of a Get.
@@ -136,7 +136,7 @@ func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.List
 // for an informer.
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o, lo, invalid := r.listOptions(opts)
-	gvk, err := apiutil.GVKForObject(list, r.cc.options.Scheme)
+	gvk, err := apiutil.GVKForObject(list, r.fleet.options.Scheme)
 	switch {
 	case err != nil && isNil(list):
 		return r.fail(gvk, "list", errReadIntoNil)
@@ -177,7 +177,7 @@ func (r *reader) ListPacked(
 	ctx context.Context, kind client.Object, live bool, opts ...client.ListOption,
 ) ([]*informerpool.Object, bool, error) {
 	o, lo, invalid := r.listOptions(opts)
-	gvk, err := apiutil.GVKForObject(kind, r.cc.options.Scheme)
+	gvk, err := apiutil.GVKForObject(kind, r.fleet.options.Scheme)
 	if err = cmp.Or(err, invalid); err != nil {
 		return nil, false, r.fail(gvk, "list", err)
 	}
@@ -215,7 +215,7 @@ func (r *reader) ListPacked(
 
 // Decode decodes an object of ListPacked.
 func (r *reader) Decode(o *informerpool.Object, dst client.Object) error {
-	return r.cc.pool.Decode(o, dst)
+	return r.fleet.pool.Decode(o, dst)
 }
 
 // unindexed adds what to do to the API server's answer that it does not know the
@@ -284,23 +284,23 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 // cluster returns the cluster if a read may proceed, with an informer under way
 // if the mode requires one.
 func (r *reader) cluster(ctx context.Context, o *readOptions, id watchset.Selection) (*cluster, error) {
-	if r.cc.ctx.Err() != nil {
+	if r.fleet.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	c := r.cc.find(r.key)
+	c := r.fleet.find(r.key)
 	if o.mode == AutoWatch {
 		var err error
-		if c, _, err = r.cc.acquire(r.key, id, true); err != nil {
+		if c, _, err = r.fleet.acquire(r.key, id, true); err != nil {
 			return nil, ErrClosed
 		}
 	}
 
 	switch {
-	case c == nil && !r.cc.live.Load():
-		r.cc.used()
+	case c == nil && !r.fleet.live.Load():
+		r.fleet.used()
 		return nil, ErrNotStarted // Discover may make it known
 	case c == nil:
 		return nil, ErrUnknownCluster

@@ -18,7 +18,7 @@ import (
 
 func (c *cluster) status() status.Cluster {
 	v := c.conn.View()
-	sum := c.cc.pool.ClusterSummaryIn(c.key, v.Epoch, c.cc.options.StaleAfter)
+	sum := c.fleet.pool.ClusterSummaryIn(c.key, v.Epoch, c.fleet.options.StaleAfter)
 	if !v.Connected || c.conn.OtherCluster() != nil {
 		sum.Synced = 0
 	}
@@ -41,7 +41,7 @@ func (c *cluster) status() status.Cluster {
 		LastEvent:        sum.LastEvent,
 		UID:              v.UID,
 		Epoch:            string(v.Epoch),
-		SameAs:           c.cc.clusters.twins.others(c.key),
+		SameAs:           c.fleet.twins.others(c.key),
 		ServerVersion:    v.Version,
 		Revision:         v.Access.Revision(),
 		AccessSince:      v.AccessSince,
@@ -59,7 +59,7 @@ func (c *cluster) status() status.Cluster {
 		Stalls:           sum.Totals.Stalls,
 		Rejected:         sum.Totals.Rejected,
 		OldestSeen:       sum.OldestSeen,
-		Ownership:        c.cc.tenure.State(c.key),
+		Ownership:        c.fleet.tenure.State(c.key),
 	}
 	if err := c.conn.Busy(); err != nil && s.Connected && s.LastError == nil {
 		s.Reason, s.LastError = string(transport.Throttled), err
@@ -68,7 +68,7 @@ func (c *cluster) status() status.Cluster {
 	if s.Connected {
 		c.addFailing(&s, sum)
 	}
-	s.Stale = !s.OldestSeen.IsZero() && time.Since(s.OldestSeen) > c.cc.options.StaleAfter && v.Phase != phase.Gone
+	s.Stale = !s.OldestSeen.IsZero() && time.Since(s.OldestSeen) > c.fleet.options.StaleAfter && v.Phase != phase.Gone
 
 	return s
 }
@@ -126,7 +126,7 @@ func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
 func (c *cluster) unanswered(w *watchset.Want) error {
 	lease, _, err := c.wants.Look(w)
 	switch {
-	case c.cc.ctx.Err() != nil:
+	case c.fleet.ctx.Err() != nil:
 		return ErrClosed
 	case !c.conn.View().Connected:
 		return c.WhyNot()

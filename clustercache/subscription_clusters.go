@@ -97,7 +97,7 @@ func (s *clusterSubscription) trigger(cluster client.ObjectKey, _ schema.GroupVe
 }
 
 func (s *clusterSubscription) triggerAll() {
-	for _, c := range s.cc.all() {
+	for _, c := range s.cc.clusters.all() {
 		s.trigger(c.key, schema.GroupVersionKind{}, client.ObjectKey{})
 	}
 }
@@ -146,7 +146,7 @@ func (s *silences) consider(key client.ObjectKey) {
 // look delivers the event of a time that is over, and looks again when the next
 // one will be.
 func (s *silences) look(key client.ObjectKey) {
-	c := s.cc.find(key)
+	c := s.cc.clusters.find(key)
 	s.mu.Lock()
 	of := s.of[key]
 	if of == nil || s.stopped {

@@ -46,7 +46,7 @@ func (s *levelSubscription[K]) start() {
 		s.listen()
 	}
 	s.triggerAll()
-	for _, c := range s.cc.all() {
+	for _, c := range s.cc.clusters.all() {
 		c.wants.Observe()
 	}
 

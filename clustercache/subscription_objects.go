@@ -100,7 +100,7 @@ func (s *objectSubscription) start() {
 		s.unregister()
 		return
 	}
-	for _, c := range s.cc.all() {
+	for _, c := range s.cc.clusters.all() {
 		s.enter(c)
 	}
 
@@ -129,7 +129,7 @@ func (s *objectSubscription) noticeUnwatched() {
 
 // watched reports whether there is a watch of what the subscription selects.
 func (s *objectSubscription) watched() bool {
-	for _, c := range s.cc.all() {
+	for _, c := range s.cc.clusters.all() {
 		for _, want := range c.wants.All() {
 			if _, ok := s.narrower(want.Selection); ok {
 				return true
@@ -153,6 +153,20 @@ func (s *objectSubscription) kinds() (names []string) {
 type subscribed struct {
 	mu  sync.Mutex // protects all; nothing else is locked under it
 	all map[*objectSubscription]struct{}
+}
+
+// changed is called with each change of a cluster.
+func (s *objectSubscription) changed(c *cluster, what change) {
+	switch what {
+	case isKnown:
+		s.clusterAdded(c)
+	case isGained, reassigned:
+		s.reassigned(c, what == isGained)
+	case phaseChanged:
+		s.phaseChanged(c)
+	case relabeled:
+		s.relabeled(c)
+	}
 }
 
 // wants reports whether the subscription selects c. It recovers from a panic of
@@ -258,7 +272,7 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 		if want == nil {
 			continue // the cluster is being forgotten; its successor gets a call of its own
 		}
-		w := &Watch{c: c, want: want, released: make(chan struct{})}
+		w := newWatch(c, want)
 		s.mu.Lock()
 		surplus := s.stopped || s.watches[c][id] != nil
 		if !surplus && s.watches[c] == nil {
@@ -288,7 +302,7 @@ func (s *objectSubscription) has(c *cluster, id watchset.Selection) bool {
 
 // serves reports whether the subscription may have watches in c.
 func (s *objectSubscription) serves(c *cluster) bool {
-	return !s.spec.Owned || c.cc.tenure.Serves(c.key)
+	return !s.spec.Owned || c.fleet.tenure.Serves(c.key)
 }
 
 // reassigned is called when c's slot has changed.
@@ -326,8 +340,8 @@ func (s *objectSubscription) leave(c *cluster) {
 // subscription's watches must not keep a cluster known that no longer exists,
 // even if the subscription is paused or its handler slow: the subscription
 // alone keeps the deletes that the handler has yet to receive.
-func (s *objectSubscription) phaseChanged(c *cluster, p phase.Phase) {
-	if p != phase.Gone {
+func (s *objectSubscription) phaseChanged(c *cluster) {
+	if c.conn.View().Phase != phase.Gone {
 		s.clusterAdded(c)
 		return
 	}
@@ -366,7 +380,7 @@ func (s *objectSubscription) letGo(c *cluster, id watchset.Selection, w *Watch) 
 
 // trigger delivers an object again, if it is cached.
 func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
-	c := s.cc.find(cluster)
+	c := s.cc.clusters.find(cluster)
 	if c == nil {
 		return
 	}
@@ -377,7 +391,7 @@ func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupV
 
 // triggerAll delivers every object again.
 func (s *objectSubscription) triggerAll() {
-	for _, c := range s.cc.all() {
+	for _, c := range s.cc.clusters.all() {
 		s.resyncCluster(c)
 	}
 }

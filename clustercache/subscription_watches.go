@@ -35,30 +35,17 @@ func newWatchSubscription(cc *ClusterCache, handler func(events.Watch)) delivery
 		hub:      &cc.watches,
 		deliver:  func(key status.WatchKey, initial bool) { handler(newWatchEvent(cc, key, initial)) },
 		named: func(key client.ObjectKey, gvk schema.GroupVersionKind, _ client.ObjectKey) []status.WatchKey {
-			keys := watchKeys(cc.find(key))
+			keys := watchKeys(cc.clusters.find(key))
 			return slices.DeleteFunc(keys, func(k status.WatchKey) bool { return !gvk.Empty() && k.GVK != gvk })
 		},
-		all: func() []status.WatchKey { return watchKeys(cc.all()...) },
+		all: func() []status.WatchKey { return watchKeys(cc.clusters.all()...) },
 	})
-}
-
-// watchKeys returns the keys of all watches of clusters; nil is none.
-func watchKeys(of ...*cluster) (keys []status.WatchKey) {
-	for _, c := range of {
-		if c == nil {
-			continue
-		}
-		for _, w := range c.wants.All() {
-			keys = append(keys, keyOf(c.key, w.Selection))
-		}
-	}
-	return keys
 }
 
 // newWatchEvent returns the state of a watch.
 func newWatchEvent(cc *ClusterCache, key status.WatchKey, initial bool) events.Watch {
 	e := events.Watch{Key: key, Initial: initial, Time: time.Now()}
-	c := cc.find(key.Cluster)
+	c := cc.clusters.find(key.Cluster)
 	var w *watchset.Want
 	if c != nil {
 		w = c.wants.Find(selectionOf(key))
@@ -102,7 +89,7 @@ func (h *ownerObjects) Brief() bool { return true }
 
 // Handle calls the owners of an object.
 func (h *ownerObjects) Handle(e informerpool.Event) {
-	c := h.cc.find(e.Key.Cluster)
+	c := h.cc.clusters.find(e.Key.Cluster)
 	if c == nil {
 		return
 	}

@@ -82,3 +82,11 @@ func (t *twins) othersLocked(key client.ObjectKey) []client.ObjectKey {
 	others := slices.SortedFunc(maps.Keys(all), clustername.Compare)
 	return slices.DeleteFunc(others, func(k client.ObjectKey) bool { return k == key })
 }
+
+// namesOf returns the names of clusters.
+func namesOf(keys []client.ObjectKey) (names []string) {
+	for _, key := range keys {
+		names = append(names, clusterName(key))
+	}
+	return names
+}

@@ -6,8 +6,6 @@ package clustercache
 import (
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
@@ -60,12 +58,4 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// namesOf returns the names of clusters.
-func namesOf(keys []client.ObjectKey) (names []string) {
-	for _, key := range keys {
-		names = append(names, clusterName(key))
-	}
-	return names
 }

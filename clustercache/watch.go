@@ -34,6 +34,20 @@ type Watch struct {
 	registrations map[*Registration]struct{}
 }
 
+// watch takes a reference to a selection of a cluster, and makes that known.
+func (s *clusters) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
+	c, w, err := s.acquire(key, id, false)
+	if err != nil {
+		return nil, err
+	}
+	return newWatch(c, w), nil
+}
+
+// newWatch returns a Watch to which the caller's reference belongs from now on.
+func newWatch(c *cluster, want *watchset.Want) *Watch {
+	return &Watch{c: c, want: want, released: make(chan struct{})}
+}
+
 // Cluster returns the cluster.
 func (w *Watch) Cluster() client.ObjectKey { return w.c.key }
 
@@ -154,7 +168,7 @@ func (w *Watch) read(ctx context.Context, lease *informerpool.Lease) error {
 	var why, refused error
 	err := lease.WaitFor(ctx, func() bool {
 		// Its end by the next sign of life alone is reported to those who ask.
-		_ = lease.TrustEnds(w.c.cc.options.StaleAfter)
+		_ = lease.TrustEnds(w.c.fleet.options.StaleAfter)
 		refused = lease.Refusal()
 		why = w.c.unanswered(w.want)
 		return why == nil || refused != nil || !w.c.conn.View().Connected
@@ -177,7 +191,7 @@ func (w *Watch) pause(ctx context.Context, changed <-chan struct{}, why error) e
 	select {
 	case <-changed:
 	case <-w.released:
-	case <-w.c.cc.ctx.Done():
+	case <-w.c.fleet.ctx.Done():
 	case <-ctx.Done():
 		if now := w.c.unanswered(w.want); now != nil {
 			why = now
@@ -238,7 +252,7 @@ func (w *Watch) gone() error {
 	select {
 	case <-w.released:
 		return ErrReleased
-	case <-w.c.cc.ctx.Done():
+	case <-w.c.fleet.ctx.Done():
 		return ErrClosed
 	default:
 		return nil
@@ -295,7 +309,7 @@ func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 		return nil, w.wrap("handle events", errNilHandler)
 	}
 	r := &Registration{w: w, synced: make(chan struct{})}
-	r.sub = w.c.cc.pool.Subscribe(&registered{Handler: h, r: r})
+	r.sub = w.c.fleet.pool.Subscribe(&registered{Handler: h, r: r})
 	if !w.keep(r) {
 		r.sub.Stop()
 		return nil, w.wrap("handle events", w.gone())
@@ -315,7 +329,7 @@ type registered struct {
 
 // Handle implements informerpool.Handler.
 func (h *registered) Handle(e informerpool.Event) {
-	defer h.r.w.c.cc.calls.Enter("handler of a Watch")()
+	defer h.r.w.c.fleet.calls.Enter("handler of a Watch")()
 	h.Handler.Handle(e)
 }
 

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// discovery is the state of Options.Discover.
-type discovery struct {
+// listing is the resolver's last list of clusters, and what calls for another.
+type listing struct {
 	relisting  chan struct{} // one slot: the resolver's list must be read again
 	rechecking chan struct{} // one slot: a forgotten cluster may be back
 	reassigned chan struct{} // one slot: this replica owns other clusters
@@ -22,52 +22,56 @@ type discovery struct {
 	failure    atomic.Pointer[string] // of the last list, until one succeeds
 }
 
+func newListing() *listing {
+	return &listing{
+		relisting:  make(chan struct{}, 1),
+		rechecking: make(chan struct{}, 1),
+		reassigned: make(chan struct{}, 1),
+	}
+}
+
+// relist has the resolver's list read again, if it has one.
+func (l *listing) relist() { wake(l.relisting) }
+
+// recheck has it read again, too, since a forgotten cluster may be back.
+func (l *listing) recheck() { wake(l.rechecking) }
+
+// reassign has the last list compared with what the replica owns.
+func (l *listing) reassign() { wake(l.reassigned) }
+
 // set records the last list of clusters.
-func (d *discovery) set(keys []client.ObjectKey) {
+func (l *listing) set(keys []client.ObjectKey) {
 	last := make(map[client.ObjectKey]struct{}, len(keys))
 	for _, key := range keys {
 		last[key] = struct{}{}
 	}
-	d.last.Store(&last)
+	l.last.Store(&last)
 }
 
 // clusters returns the last list, which must not be changed; nil means none yet.
-func (d *discovery) clusters() map[client.ObjectKey]struct{} {
-	if last := d.last.Load(); last != nil {
+func (l *listing) clusters() map[client.ObjectKey]struct{} {
+	if last := l.last.Load(); last != nil {
 		return *last
 	}
 	return nil
 }
 
 // lists reports whether the last list has a cluster.
-func (d *discovery) lists(key client.ObjectKey) bool {
-	_, ok := d.clusters()[key]
+func (l *listing) lists(key client.ObjectKey) bool {
+	_, ok := l.clusters()[key]
 	return ok
 }
 
 // current returns the clusters of the last list but for those that were
 // forgotten since.
-func (d *discovery) current() (keys []client.ObjectKey) {
-	for key := range d.clusters() {
-		if !d.forgotten.since(key, time.Time{}) {
+func (l *listing) current() (keys []client.ObjectKey) {
+	for key := range l.clusters() {
+		if !l.forgotten.since(key, time.Time{}) {
 			keys = append(keys, key)
 		}
 	}
 	return keys
 }
-
-// missing returns the clusters of the last list that are not known.
-func (d *discovery) missing(find func(client.ObjectKey) *cluster) (keys []client.ObjectKey) {
-	for key := range d.clusters() {
-		if find(key) == nil {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
-// any reports whether the last list has any cluster.
-func (d *discovery) any() bool { return len(d.clusters()) > 0 }
 
 // forgottenFor is how long a forgotten cluster is remembered as such. The
 // objects that describe a cluster are deleted one after the other, and each
