@@ -15,10 +15,8 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
-	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
@@ -58,17 +56,11 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	}
 	cc.spawn(func() { cc.timers.Run(cc.ctx) })
 	stopKeeping := cc.startKeeping()
-	cc.noticeNoClusters()
 	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it already runs
 	if cc.tenure != nil {
 		cc.spawn(func() { cc.tenure.Run(cc.ctx) })
 	}
-	if n, _ := resolver.AsNotifier(cc.options.Resolver); n != nil {
-		cc.spawn(func() { cc.notified(n) })
-	}
-	if cc.options.Discover {
-		cc.spawn(cc.discover)
-	}
+	cc.discovery.start()
 	// Earlier messages wait in mailboxes. The flag is set first: a cluster that
 	// is made after the loop has looked sees it.
 	cc.live.Store(true)
@@ -192,10 +184,6 @@ func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues .
 	return cc.calls.Call(callback, f, keysAndValues...)
 }
 
-// relistPause is how long a list waits for further reasons to list: a fleet
-// that is deleted is not listed once for each cluster.
-const relistPause = 100 * time.Millisecond
-
 // Started returns a channel that is closed once Start was called.
 func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
 
@@ -204,61 +192,6 @@ func (cc *ClusterCache) Options() Options {
 	o := cc.options
 	o.Indexes = slices.Clone(o.Indexes)
 	return o
-}
-
-// noticeNoClusters logs that no cluster is known, and why: an operator that
-// does not set Discover, or whose Secrets lack a label, would run and do
-// nothing.
-func (cc *ClusterCache) noticeNoClusters() {
-	cc.timers.Set(timetable.NewTimer(func() {
-		if len(cc.clusters.all()) == 0 {
-			why, keys := cc.whyNoClusters()
-			cc.log.Info("No cluster is known, "+why, keys...)
-		}
-	}), time.Now().Add(noticeAfter))
-}
-
-// whyNoClusters returns the rest of the sentence, and keys and values.
-func (cc *ClusterCache) whyNoClusters() (string, []any) {
-	const ask = "ask for some with Engage, Watch or Declare"
-	_, lists := resolver.AsLister(cc.options.Resolver)
-	switch {
-	case !lists:
-		return "and the resolver cannot list any: " + ask, nil
-	case !cc.options.Discover:
-		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask, nil
-	case !cc.clusters.listing.listed.Load():
-		if failure := cc.clusters.listing.failure.Load(); failure != nil {
-			return "since the resolver cannot list them", []any{"error", *failure}
-		}
-		return "and the resolver has not listed any yet", nil
-	case len(cc.clusters.listing.clusters()) > 0:
-		return "since this replica owns none of those that the resolver lists: is Options.Sharding started?", nil
-	}
-
-	const none = "and the resolver lists none: those that appear are taken up"
-	if named, ok := cc.options.Resolver.(fmt.Stringer); ok {
-		return none, []any{"resolver", named.String()}
-	}
-
-	return none, nil
-}
-
-// protectedInUse wraps GC.InUse, so that its panics are counted and become
-// errors. It returns nil for nil.
-func (cc *ClusterCache) protectedInUse(
-	inUse func(context.Context, Owner) (bool, error),
-) func(context.Context, Owner) (bool, error) {
-	if inUse == nil {
-		return nil
-	}
-	return func(ctx context.Context, owner Owner) (used bool, err error) {
-		err = cc.calls.Call("GC.InUse", func() (err error) {
-			used, err = inUse(ctx, owner)
-			return err
-		}, "owner", owner.String())
-		return used, err
-	}
 }
 
 // connectionConfig returns what all connections share.

@@ -134,7 +134,7 @@ func selectedClusters(selector string) string {
 // declared holds the watches that owners declared: one for each need that is in
 // use, or was until less than the grace ago, and for each cluster of it.
 type declared struct {
-	cc         *ClusterCache
+	fleet      *clusters
 	collector  *gc.Collector[Owner, need]
 	forgetting *timetable.Timer // of leavers
 
@@ -167,13 +167,13 @@ type kindOf struct {
 
 func (w *Watch) kind() kindOf { return kindOf{w.c, w.want.GVK} }
 
-func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
-	d := &declared{cc: cc}
+func newDeclared(fleet *clusters) (*declared, error) {
+	o, d := fleet.options.GC, &declared{fleet: fleet}
 	d.mu.watches = map[client.ObjectKey]map[status.WatchKey]map[need]*Watch{}
 	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
 	d.mu.kinds = map[kindOf]int{}
-	d.mu.listed = !cc.options.Discover
+	d.mu.listed = !fleet.options.Discover
 	d.mu.states = map[need]*needState{}
 	d.mu.leaving = map[Owner][]*leaving{}
 	d.mu.leavers = map[Owner]*leaver{}
@@ -187,17 +187,34 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	d.collector, err = gc.New(gc.Options[Owner, need]{
 		Acquire:     d.acquire,
 		Release:     d.release,
-		InUse:       cc.protectedInUse(o.InUse),
-		Collected:   func(owner Owner) { d.cc.owners.publish(owner) }, // it may exist, and then has to declare again
+		InUse:       d.protected(o.InUse),
+		Collected:   func(owner Owner) { d.fleet.owners.publish(owner) }, // it may exist, and then has to declare again
 		Grace:       o.Grace,
 		MinInterval: o.MinInterval,
 		MaxInterval: o.MaxInterval,
 		Timeout:     o.Timeout,
 		Concurrency: o.Concurrency,
 		Rate:        o.Rate,
-		Logger:      cc.log,
+		Logger:      fleet.log,
 	})
 	return d, err
+}
+
+// protected wraps GC.InUse, so that its panics are counted and become errors. It
+// returns nil for nil.
+func (d *declared) protected(
+	inUse func(context.Context, Owner) (bool, error),
+) func(context.Context, Owner) (bool, error) {
+	if inUse == nil {
+		return nil
+	}
+	return func(ctx context.Context, owner Owner) (used bool, err error) {
+		err = d.fleet.calls.Call("GC.InUse", func() (err error) {
+			used, err = inUse(ctx, owner)
+			return err
+		}, "owner", owner.String())
+		return used, err
+	}
 }
 
 // acquire takes the watches that all owners of a need share. For each need the
@@ -211,7 +228,7 @@ func (d *declared) acquire(_ context.Context, n need) error {
 		}
 		return err
 	}
-	w, err := d.cc.clusters.watch(n.Cluster, selectionOf(n.WatchKey))
+	w, err := d.fleet.watch(n.Cluster, selectionOf(n.WatchKey))
 	if err != nil {
 		d.ended(n)
 		return err
@@ -319,7 +336,7 @@ func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
 
 // bound is called for every want that has got its lease.
 func (d *declared) bound(c *cluster, want *watchset.Want) {
-	if !d.cc.owners.any() || !d.concerns(kindOf{c, want.GVK}) {
+	if !d.fleet.owners.any() || !d.concerns(kindOf{c, want.GVK}) {
 		return
 	}
 	d.mu.Lock()
@@ -379,7 +396,7 @@ func (d *declared) changed(c *cluster, what change) {
 // watchChanged notifies the owners that a change of a watch concerns: those of
 // all needs that it covers.
 func (d *declared) watchChanged(c *cluster, id watchset.Selection) {
-	if !d.cc.owners.any() {
+	if !d.fleet.owners.any() {
 		return
 	}
 	needs := d.needs(keyOf(c.key, id))
@@ -388,7 +405,7 @@ func (d *declared) watchChanged(c *cluster, id watchset.Selection) {
 			needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 		}
 	}
-	d.cc.owners.publish(d.concerned(needs...)...)
+	d.fleet.owners.publish(d.concerned(needs...)...)
 }
 
 // touched returns the owners to call for an event of an object, whichever watch
@@ -496,7 +513,7 @@ func (d *declared) unlisten(sub *informerpool.Subscription) {
 
 // clusterChanged notifies the owners that use something in a cluster.
 func (d *declared) clusterChanged(cluster client.ObjectKey) {
-	if !d.cc.owners.any() {
+	if !d.fleet.owners.any() {
 		return
 	}
 	d.mu.Lock()
@@ -504,7 +521,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.cc.owners.publish(d.concerned(d.needs(key)...)...)
+		d.fleet.owners.publish(d.concerned(d.needs(key)...)...)
 	}
 }
 

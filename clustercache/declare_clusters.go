@@ -22,12 +22,12 @@ func (d *declared) follow(n need) error {
 	if err != nil {
 		return err
 	}
-	if d.cc.ctx.Err() != nil {
+	if d.fleet.ctx.Err() != nil {
 		return ErrClosed
 	}
-	d.cc.used()
+	d.fleet.used()
 	followed := members.New(members.Config[*cluster, *Watch]{
-		Wanted: func(c *cluster) bool { return d.cc.tenure.Serves(c.key) && c.matches(selector) },
+		Wanted: func(c *cluster) bool { return d.fleet.tenure.Serves(c.key) && c.matches(selector) },
 		Acquire: func(c *cluster) (*Watch, bool) {
 			want := c.wants.Acquire(selectionOf(n.WatchKey))
 			if want == nil {
@@ -37,7 +37,7 @@ func (d *declared) follow(n need) error {
 		},
 		Entered: func(_ *cluster, w *Watch) {
 			d.add(n, w)
-			d.cc.owners.publish(d.concerned(n)...)
+			d.fleet.owners.publish(d.concerned(n)...)
 		},
 		Left: func(c *cluster, w *Watch) { d.dismiss(n, c, w) },
 	})
@@ -46,7 +46,7 @@ func (d *declared) follow(n need) error {
 	d.mu.Unlock()
 
 	// A cluster that is added or relabeled from now on is considered by itself.
-	for _, c := range d.cc.clusters.all() {
+	for _, c := range d.fleet.all() {
 		followed.Look(c)
 	}
 
@@ -71,7 +71,7 @@ func (d *declared) dismiss(n need, c *cluster, w *Watch) {
 		w.ReleaseCluster()
 	}
 
-	d.cc.owners.publish(d.concerned(n)...)
+	d.fleet.owners.publish(d.concerned(n)...)
 }
 
 func (d *declared) unfollow(n need) {
@@ -109,7 +109,7 @@ func (d *declared) consider(c *cluster) {
 	if len(followed) == 0 && !undecided {
 		return
 	}
-	d.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+	d.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		answered := c.answered() // before the looks, which then see the answer
 		for _, s := range followed {
 			s.Look(c)
@@ -172,7 +172,7 @@ func (d *declared) publishFollowing() {
 	d.mu.Unlock()
 
 	for _, n := range needs {
-		d.cc.owners.publish(d.concerned(n)...)
+		d.fleet.owners.publish(d.concerned(n)...)
 	}
 }
 
@@ -203,7 +203,7 @@ func (d *declared) settle(ctx context.Context, needs []need) error {
 	for !d.isSettled(needs) {
 		select {
 		case <-d.settled():
-		case <-d.cc.ctx.Done():
+		case <-d.fleet.ctx.Done():
 			return ErrClosed
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -125,7 +125,7 @@ func (d *declared) leave(owner Owner) (left func(needs []need)) {
 }
 
 func (d *declared) left(owner Owner, call *leaving, needs []need) {
-	called := d.cc.owners.any() && len(needs) > 0 // or no owner is called anyway
+	called := d.fleet.owners.any() && len(needs) > 0 // or no owner is called anyway
 	d.mu.Lock()
 	rest := slices.DeleteFunc(d.mu.leaving[owner], func(l *leaving) bool { return l == call })
 	if d.mu.leaving[owner] = rest; len(rest) == 0 {
@@ -146,7 +146,7 @@ func (d *declared) left(owner Owner, call *leaving, needs []need) {
 	d.mu.Unlock()
 
 	if first {
-		d.cc.timers.Set(d.forgetting, time.Now().Add(leaverFor))
+		d.fleet.timers.Set(d.forgetting, time.Now().Add(leaverFor))
 	}
 }
 
@@ -163,7 +163,7 @@ func (d *declared) forget() {
 	d.mu.Unlock()
 
 	if rest > 0 {
-		d.cc.timers.Set(d.forgetting, now.Add(leaverFor))
+		d.fleet.timers.Set(d.forgetting, now.Add(leaverFor))
 	}
 }
 
@@ -221,14 +221,14 @@ func (d *declared) back(owner Owner, n need) (c comeback) {
 // then, and may have read before it declared. added are the keys that are new to
 // it.
 func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
-	if !d.cc.owners.any() {
+	if !d.fleet.owners.any() {
 		return
 	}
 	call := false
 	for _, n := range needs {
 		c := d.back(owner, n)
 		if c.named {
-			d.cc.log.Info("An owner leaves targets and comes back to them again and again: declare all that it needs "+
+			d.fleet.log.Info("An owner leaves targets and comes back to them again and again: declare all that it needs "+
 				"in one call, and let each controller that declares for it set Owner.Controller",
 				"owner", owner, "target", n)
 		}
@@ -244,7 +244,7 @@ func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
 		}
 	}
 	if call {
-		d.cc.owners.publish(owner)
+		d.fleet.owners.publish(owner)
 	}
 }
 

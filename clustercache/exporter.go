@@ -210,7 +210,7 @@ func (e *exporter) Collect(ch chan<- prometheus.Metric) {
 	out.counter(descAudits, totals.Audits, "equal")
 	out.counter(descAudits, totals.AuditDifferences, "different")
 	out.counter(descAudits, totals.AuditFailures, "failed")
-	out.gauge(descSubs, float64(e.cc.events.count()+len(e.cc.subscriptions())))
+	out.gauge(descSubs, float64(e.cc.events.count()+len(e.cc.subscribed.started())))
 	owners, _ := e.cc.declared.collector.Len()
 	out.gauge(descOwners, float64(owners))
 	out.gauge(descDeclared, float64(e.cc.declared.count()))

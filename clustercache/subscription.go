@@ -19,7 +19,7 @@ import (
 
 // subscription is an events.Subscription. It delivers events to one handler.
 type subscription struct {
-	cc       *ClusterCache
+	shared   *shared
 	kind     string // of the events, for the log
 	delivery delivery
 	touched  atomic.Bool // by Start or Stop
@@ -28,11 +28,11 @@ type subscription struct {
 
 // newSubscription returns a subscription, and logs if it is not started soon:
 // it delivers nothing, and holds nothing that would show that.
-func newSubscription(cc *ClusterCache, kind string, d delivery) events.Subscription {
-	s := &subscription{cc: cc, kind: kind, delivery: d}
-	cc.timers.Set(timetable.NewTimer(func() {
+func newSubscription(of *shared, kind string, d delivery) events.Subscription {
+	s := &subscription{shared: of, kind: kind, delivery: d}
+	of.timers.Set(timetable.NewTimer(func() {
 		if !s.touched.Load() {
-			cc.log.Info("A subscription delivers nothing: call its Start", "events", kind)
+			of.log.Info("A subscription delivers nothing: call its Start", "events", kind)
 		}
 	}), time.Now().Add(noticeAfter))
 	return s
@@ -53,8 +53,8 @@ type delivery interface {
 
 func (s *subscription) Start() {
 	s.touched.Store(true)
-	if s.stopped.Load() && s.cc.ctx.Err() == nil {
-		s.cc.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting it again",
+	if s.stopped.Load() && s.shared.ctx.Err() == nil {
+		s.shared.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting it again",
 			"events", s.kind)
 	}
 	s.delivery.start()
@@ -86,7 +86,7 @@ func (s *subscription) Failures() int64 { return s.delivery.failures() }
 // worker calls the handler of a delivery, on a goroutine that Start of the
 // ClusterCache waits for.
 type worker struct {
-	cc     *ClusterCache
+	shared *shared
 	ctx    context.Context //nolint:containedctx // ended by stop
 	cancel context.CancelFunc
 	failed atomic.Int64  // calls of the handler that panicked
@@ -97,8 +97,8 @@ type worker struct {
 	started bool
 }
 
-func newWorker(ctx context.Context, cc *ClusterCache) *worker {
-	w := &worker{cc: cc, done: make(chan struct{})}
+func newWorker(ctx context.Context, of *shared) *worker {
+	w := &worker{shared: of, done: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
@@ -122,7 +122,7 @@ func (w *worker) work(loop, end func()) {
 		end()
 		close(w.done)
 	}
-	started := w.cc.spawn(func() {
+	started := w.shared.spawn(func() {
 		defer ended()
 		loop()
 	})
@@ -133,7 +133,7 @@ func (w *worker) work(loop, end func()) {
 
 // call calls the handler, and counts its panic.
 func (w *worker) call(name string, handle func(), keys ...any) {
-	err := w.cc.calls.Call(name, func() error {
+	err := w.shared.calls.Call(name, func() error {
 		w.caller.Store(callback.Goroutine())
 		handle()
 		return nil

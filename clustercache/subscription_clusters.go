@@ -22,6 +22,7 @@ import (
 type clusterSubscription struct {
 	*worker
 
+	fleet     *clusters
 	handler   func(events.Cluster)
 	silentFor []time.Duration // sorted
 
@@ -34,34 +35,35 @@ type clusterSubscription struct {
 }
 
 func newClusterSubscription(
-	cc *ClusterCache, handler func(events.Cluster), silentFor []time.Duration,
+	fleet *clusters, handler func(events.Cluster), silentFor []time.Duration,
 ) *clusterSubscription {
 	return &clusterSubscription{
-		worker:    newWorker(context.Background(), cc),
+		worker:    newWorker(context.Background(), fleet.shared),
+		fleet:     fleet,
 		handler:   handler,
 		silentFor: slices.Compact(slices.Sorted(slices.Values(silentFor))),
 	}
 }
 
 func (s *clusterSubscription) start() {
-	s.cc.used()
+	s.fleet.used()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	if !s.begin() {
 		return
 	}
-	s.mu.queue = s.cc.events.subscribe()
+	s.mu.queue = s.fleet.events.subscribe()
 	if s.mu.paused { // before there is anything to deliver
-		s.cc.events.pause(s.mu.queue, true)
+		s.fleet.events.pause(s.mu.queue, true)
 	}
 	queue := s.mu.queue
-	s.work(func() { s.run(queue) }, func() { s.cc.events.unsubscribe(queue) })
+	s.work(func() { s.run(queue) }, func() { s.fleet.events.unsubscribe(queue) })
 }
 
 func (s *clusterSubscription) run(queue *clusterSubscriber) {
 	silences := &silences{
-		cc:    s.cc,
+		fleet: s.fleet,
 		after: s.silentFor,
 		queue: queue,
 		of:    map[client.ObjectKey]*silence{},
@@ -84,7 +86,7 @@ func (s *clusterSubscription) pause(paused bool) {
 	defer s.mu.Unlock()
 	s.mu.paused = paused
 	if s.mu.queue != nil {
-		s.cc.events.pause(s.mu.queue, paused)
+		s.fleet.events.pause(s.mu.queue, paused)
 	}
 }
 
@@ -92,12 +94,12 @@ func (s *clusterSubscription) trigger(cluster client.ObjectKey, _ schema.GroupVe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.queue != nil {
-		s.cc.events.replay(s.mu.queue, cluster)
+		s.fleet.events.replay(s.mu.queue, cluster)
 	}
 }
 
 func (s *clusterSubscription) triggerAll() {
-	for _, c := range s.cc.clusters.all() {
+	for _, c := range s.fleet.all() {
 		s.trigger(c.key, schema.GroupVersionKind{}, client.ObjectKey{})
 	}
 }
@@ -107,7 +109,7 @@ func (s *clusterSubscription) triggerAll() {
 // with an event, since the phase leaves Ready, so clusters that answer need no
 // timer.
 type silences struct {
-	cc    *ClusterCache
+	fleet *clusters
 	after []time.Duration // sorted
 	queue *clusterSubscriber
 
@@ -140,13 +142,13 @@ func (s *silences) consider(key client.ObjectKey) {
 		of = &silence{timer: timetable.NewTimer(func() { s.look(key) })}
 		s.of[key] = of
 	}
-	s.cc.timers.Set(of.timer, time.Now())
+	s.fleet.timers.Set(of.timer, time.Now())
 }
 
 // look delivers the event of a time that is over, and looks again when the next
 // one will be.
 func (s *silences) look(key client.ObjectKey) {
-	c := s.cc.clusters.find(key)
+	c := s.fleet.find(key)
 	s.mu.Lock()
 	of := s.of[key]
 	if of == nil || s.stopped {
@@ -164,14 +166,14 @@ func (s *silences) look(key client.ObjectKey) {
 	}
 	over := of.advance(v, s.after, time.Now())
 	if of.reported < len(s.after) {
-		s.cc.timers.Set(of.timer, of.since.Add(s.after[of.reported]))
+		s.fleet.timers.Set(of.timer, of.since.Add(s.after[of.reported]))
 	}
 	s.mu.Unlock()
 
 	if over > 0 {
 		e := c.event(events.Silent)
 		e.SilentFor = over
-		s.cc.events.deliver(s.queue, e)
+		s.fleet.events.deliver(s.queue, e)
 	}
 }
 
@@ -204,7 +206,7 @@ func (s *silences) stop() {
 
 	s.stopped = true
 	for _, of := range s.of {
-		s.cc.timers.Set(of.timer, time.Time{})
+		s.fleet.timers.Set(of.timer, time.Time{})
 	}
 	clear(s.of)
 }

@@ -14,6 +14,7 @@ type levelSubscription[K comparable] struct {
 	*worker
 	levelConfig[K]
 
+	fleet *clusters
 	queue *levelQueue[K]
 }
 
@@ -30,12 +31,17 @@ type levelConfig[K comparable] struct {
 	listen, unlisten func()
 }
 
-func newLevelSubscription[K comparable](cc *ClusterCache, config levelConfig[K]) *levelSubscription[K] {
-	return &levelSubscription[K]{worker: newWorker(cc.ctx, cc), levelConfig: config, queue: newLevelQueue[K]()}
+func newLevelSubscription[K comparable](fleet *clusters, config levelConfig[K]) *levelSubscription[K] {
+	return &levelSubscription[K]{
+		worker:      newWorker(fleet.ctx, fleet.shared),
+		levelConfig: config,
+		fleet:       fleet,
+		queue:       newLevelQueue[K](),
+	}
 }
 
 func (s *levelSubscription[K]) start() {
-	s.cc.used()
+	s.fleet.used()
 	if !s.begin() {
 		return
 	}
@@ -46,7 +52,7 @@ func (s *levelSubscription[K]) start() {
 		s.listen()
 	}
 	s.triggerAll()
-	for _, c := range s.cc.clusters.all() {
+	for _, c := range s.fleet.all() {
 		c.wants.Observe()
 	}
 

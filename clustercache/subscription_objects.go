@@ -25,7 +25,8 @@ import (
 // objectSubscription delivers the events of the objects that a Selection
 // selects.
 type objectSubscription struct {
-	cc     *ClusterCache
+	fleet  *clusters
+	others *subscriptions
 	spec   events.Selection
 	wanted []watchset.Selection                              // of Kinds and Narrowed; without a kind: of every kind
 	given  map[schema.GroupVersionKind]events.Representation // the representation in which each kind was named
@@ -41,12 +42,12 @@ type objectSubscription struct {
 
 // handle passes an event on if the predicates accept it.
 func (s *objectSubscription) handle(e informerpool.Event, to func(events.Object)) {
-	if s.spec.Owned && !s.cc.tenure.Owns(e.Key.Cluster) {
+	if s.spec.Owned && !s.fleet.tenure.Owns(e.Key.Cluster) {
 		return // if it is gained, its objects are delivered once more
 	}
-	defer s.cc.calls.Enter("predicate or handler of a Selection")()
+	defer s.fleet.calls.Enter("predicate or handler of a Selection")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
-	v := &views{shared: s.cc.shared, cluster: e.Key.Cluster, given: s.representation(gvk)}
+	v := &views{shared: s.fleet.shared, cluster: e.Key.Cluster, given: s.representation(gvk)}
 	ok, err := v.passes(s.spec.Predicates, e)
 	if err != nil {
 		s.misfit.Add(1)
@@ -76,7 +77,7 @@ func (s *objectSubscription) representation(gvk schema.GroupVersionKind) events.
 // start takes the subscription's own watches, or subscribes to the watches of
 // others. It does not block. It does nothing after stop or another start.
 func (s *objectSubscription) start() {
-	s.cc.used()
+	s.fleet.used()
 	s.mu.Lock()
 	started := s.started
 	s.started = true
@@ -88,19 +89,17 @@ func (s *objectSubscription) start() {
 	// The subscription is registered first: a cluster or lease that is added
 	// during the loop below is offered by its adder as well, and twice does no
 	// harm.
-	s.cc.subscribed.mu.Lock()
-	s.cc.subscribed.all[s] = struct{}{}
-	s.cc.subscribed.mu.Unlock()
+	s.others.add(s)
 
 	s.mu.Lock()
 	stopped := s.stopped
 	s.mu.Unlock()
 
 	if stopped { // perhaps before the subscription was registered: then stop has not unregistered it
-		s.unregister()
+		s.others.remove(s)
 		return
 	}
-	for _, c := range s.cc.clusters.all() {
+	for _, c := range s.fleet.all() {
 		s.enter(c)
 	}
 
@@ -114,7 +113,7 @@ func (s *objectSubscription) noticeUnwatched() {
 	if s.spec.Watch {
 		return
 	}
-	s.cc.timers.Set(timetable.NewTimer(func() {
+	s.fleet.timers.Set(timetable.NewTimer(func() {
 		s.mu.Lock()
 		stopped := s.stopped
 		s.mu.Unlock()
@@ -122,14 +121,14 @@ func (s *objectSubscription) noticeUnwatched() {
 		if stopped || s.watched() {
 			return
 		}
-		s.cc.log.Info("Nothing watches what a subscription to objects selects, so it has no events; "+
+		s.fleet.log.Info("Nothing watches what a subscription to objects selects, so it has no events; "+
 			"set Selection.Watch, or let others watch it (Watch, Declare)", "kinds", s.kinds())
 	}), time.Now().Add(noticeAfter))
 }
 
 // watched reports whether there is a watch of what the subscription selects.
 func (s *objectSubscription) watched() bool {
-	for _, c := range s.cc.clusters.all() {
+	for _, c := range s.fleet.all() {
 		for _, want := range c.wants.All() {
 			if _, ok := s.narrower(want.Selection); ok {
 				return true
@@ -147,12 +146,6 @@ func (s *objectSubscription) kinds() (names []string) {
 		}
 	}
 	return names
-}
-
-// subscribed are the registered subscriptions.
-type subscribed struct {
-	mu  sync.Mutex // protects all; nothing else is locked under it
-	all map[*objectSubscription]struct{}
 }
 
 // changed is called with each change of a cluster.
@@ -178,7 +171,7 @@ func (s *objectSubscription) wants(c *cluster) (ok bool) {
 	if s.spec.Clusters == nil {
 		return true
 	}
-	err := s.cc.calls.Call("Selection.Clusters", func() error {
+	err := s.fleet.calls.Call("Selection.Clusters", func() error {
 		ok = s.spec.Clusters(c.key)
 		return nil
 	}, "cluster", c.name)
@@ -226,7 +219,7 @@ func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
 	for _, want := range c.wants.Readable() {
 		s.pool.Remove(want.Lease())
 	}
-	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+	s.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		if c.conn.View().Phase == phase.Gone || c.matches(selector) {
 			return // meanwhile
 		}
@@ -352,7 +345,7 @@ func (s *objectSubscription) phaseChanged(c *cluster) {
 	if len(watches) == 0 {
 		return
 	}
-	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+	s.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		for id, w := range watches {
 			s.letGo(c, id, w)
 		}
@@ -380,7 +373,7 @@ func (s *objectSubscription) letGo(c *cluster, id watchset.Selection, w *Watch) 
 
 // trigger delivers an object again, if it is cached.
 func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
-	c := s.cc.clusters.find(cluster)
+	c := s.fleet.find(cluster)
 	if c == nil {
 		return
 	}
@@ -391,7 +384,7 @@ func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupV
 
 // triggerAll delivers every object again.
 func (s *objectSubscription) triggerAll() {
-	for _, c := range s.cc.clusters.all() {
+	for _, c := range s.fleet.all() {
 		s.resyncCluster(c)
 	}
 }
@@ -405,7 +398,7 @@ func (s *objectSubscription) resyncCluster(c *cluster) {
 // resyncDue is called by the timers. It spawns the resync, because visiting
 // every object would delay other timers.
 func (s *objectSubscription) resyncDue() {
-	s.cc.spawn(func() {
+	s.fleet.spawn(func() {
 		s.triggerAll()
 		s.setResync()
 	})
@@ -421,26 +414,20 @@ func (s *objectSubscription) setResync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.stopped {
-		s.cc.timers.Set(s.resync, time.Now().Add(interval-rand.N(interval/5+1)))
+		s.fleet.timers.Set(s.resync, time.Now().Add(interval-rand.N(interval/5+1)))
 	}
-}
-
-func (s *objectSubscription) unregister() {
-	s.cc.subscribed.mu.Lock()
-	defer s.cc.subscribed.mu.Unlock()
-	delete(s.cc.subscribed.all, s)
 }
 
 // stop ends the subscription. It does not wait.
 func (s *objectSubscription) stop() {
 	s.mu.Lock()
 	s.stopped = true
-	s.cc.timers.Set(s.resync, time.Time{})
+	s.fleet.timers.Set(s.resync, time.Time{})
 	watches := s.watches
 	s.watches = nil
 	s.mu.Unlock()
 
-	s.unregister() // after stopped was set: see start
+	s.others.remove(s) // after stopped was set: see start
 	s.pool.Stop()
 	for _, of := range watches {
 		for _, w := range of {

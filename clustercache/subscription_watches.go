@@ -29,23 +29,23 @@ type OwnerEvent struct {
 	Initial bool
 }
 
-func newWatchSubscription(cc *ClusterCache, handler func(events.Watch)) delivery {
-	return newLevelSubscription(cc, levelConfig[status.WatchKey]{
+func newWatchSubscription(fleet *clusters, handler func(events.Watch)) delivery {
+	return newLevelSubscription(fleet, levelConfig[status.WatchKey]{
 		callback: "handler of watch events",
-		hub:      &cc.watches,
-		deliver:  func(key status.WatchKey, initial bool) { handler(newWatchEvent(cc, key, initial)) },
+		hub:      &fleet.watches,
+		deliver:  func(key status.WatchKey, initial bool) { handler(newWatchEvent(fleet, key, initial)) },
 		named: func(key client.ObjectKey, gvk schema.GroupVersionKind, _ client.ObjectKey) []status.WatchKey {
-			keys := watchKeys(cc.clusters.find(key))
+			keys := watchKeys(fleet.find(key))
 			return slices.DeleteFunc(keys, func(k status.WatchKey) bool { return !gvk.Empty() && k.GVK != gvk })
 		},
-		all: func() []status.WatchKey { return watchKeys(cc.clusters.all()...) },
+		all: func() []status.WatchKey { return watchKeys(fleet.all()...) },
 	})
 }
 
 // newWatchEvent returns the state of a watch.
-func newWatchEvent(cc *ClusterCache, key status.WatchKey, initial bool) events.Watch {
+func newWatchEvent(fleet *clusters, key status.WatchKey, initial bool) events.Watch {
 	e := events.Watch{Key: key, Initial: initial, Time: time.Now()}
-	c := cc.clusters.find(key.Cluster)
+	c := fleet.find(key.Cluster)
 	var w *watchset.Want
 	if c != nil {
 		w = c.wants.Find(selectionOf(key))
@@ -78,8 +78,8 @@ func (w *Watch) unlisten(sub *informerpool.Subscription) {
 // them. It implements informerpool.BriefHandler: an object that came and went
 // may have been read meanwhile.
 type ownerObjects struct {
-	cc   *ClusterCache
-	call func(owner Owner, initial bool)
+	declared *declared
+	call     func(owner Owner, initial bool)
 
 	mu   sync.Mutex // protects held; taken before the lock of the timers
 	held map[Owner]*held
@@ -89,11 +89,11 @@ func (h *ownerObjects) Brief() bool { return true }
 
 // Handle calls the owners of an object.
 func (h *ownerObjects) Handle(e informerpool.Event) {
-	c := h.cc.clusters.find(e.Key.Cluster)
+	c := h.declared.fleet.find(e.Key.Cluster)
 	if c == nil {
 		return
 	}
-	for _, owner := range h.cc.declared.touched(c, e) {
+	for _, owner := range h.declared.touched(c, e) {
 		h.call(owner, e.Initial)
 	}
 }
@@ -106,7 +106,7 @@ type held struct {
 
 // hold reports whether an owner has to wait, and calls it afterwards.
 func (h *ownerObjects) hold(owner Owner, initial bool) bool {
-	slow := h.cc.declared.isSlow(owner)
+	slow := h.declared.isSlow(owner)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
@@ -116,7 +116,7 @@ func (h *ownerObjects) hold(owner Owner, initial bool) bool {
 	}
 	if slow {
 		h.held[owner] = &held{}
-		h.cc.timers.Set(timetable.NewTimer(func() { h.letGo(owner) }), time.Now().Add(slowCalls))
+		h.declared.fleet.timers.Set(timetable.NewTimer(func() { h.letGo(owner) }), time.Now().Add(slowCalls))
 	}
 
 	return false
@@ -133,30 +133,30 @@ func (h *ownerObjects) letGo(owner Owner) {
 	}
 }
 
-func newOwnerSubscription(cc *ClusterCache, handler func(OwnerEvent)) delivery {
-	objects := &ownerObjects{cc: cc, held: map[Owner]*held{}}
-	sub := cc.pool.Subscribe(objects)
-	s := newLevelSubscription(cc, levelConfig[Owner]{
+func newOwnerSubscription(d *declared, handler func(OwnerEvent)) delivery {
+	objects := &ownerObjects{declared: d, held: map[Owner]*held{}}
+	sub := d.fleet.pool.Subscribe(objects)
+	s := newLevelSubscription(d.fleet, levelConfig[Owner]{
 		callback: "handler of owner events",
-		hub:      &cc.owners,
+		hub:      &d.fleet.owners,
 		deliver: func(owner Owner, initial bool) {
 			if !objects.hold(owner, initial) {
 				handler(OwnerEvent{owner, initial})
 			}
 		},
 		named: func(_ client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) []Owner {
-			owners := cc.declared.all()
+			owners := d.all()
 			named := Owner{GVK: gvk, ObjectKey: object} // also if it declares nothing
 			owners = slices.DeleteFunc(owners, func(o Owner) bool {
 				return o.GVK != gvk || o.ObjectKey != object || o == named
 			})
 			return append(owners, named)
 		},
-		all:    cc.declared.all,
-		listen: func() { cc.declared.listen(sub) },
+		all:    d.all,
+		listen: func() { d.listen(sub) },
 		unlisten: func() {
 			sub.Stop()
-			cc.declared.unlisten(sub)
+			d.unlisten(sub)
 		},
 	})
 	objects.call = s.queue.put
