@@ -133,6 +133,13 @@ func (c *cluster) letGo() {
 	}
 }
 
+// answered reports whether the resolver has answered for the cluster.
+func (c *cluster) answered() bool {
+	v := c.conn.View()
+	begins := v.Phase == phase.Pending || v.Phase == phase.Connecting
+	return !begins || v.Reason != "" || v.Labels != nil
+}
+
 // announce emits whether the replica owns the cluster, if that has changed.
 func (c *cluster) announce() {
 	c.announced.Lock()

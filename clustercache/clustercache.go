@@ -80,7 +80,7 @@ func New(o Options) (*ClusterCache, error) {
 	}
 	cc.subscribed = newSubscriptions(cc.clusters)
 	cc.clusters.hooks = clusterHooks{
-		added: cc.declared.addCluster,
+		added: cc.declared.settlement.add,
 		changed: func(c *cluster, what change) {
 			cc.subscribed.changed(c, what)
 			cc.declared.changed(c, what)

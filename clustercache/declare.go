@@ -5,12 +5,10 @@ package clustercache
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,124 +17,15 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/timetable"
 )
-
-// Target is a kind, or a selection of it, that an owner needs in a cluster, or
-// in all clusters with certain labels.
-type Target struct {
-	// Cluster is the cluster. The zero value is the hub, unless there is a
-	// ClusterSelector.
-	Cluster client.ObjectKey
-	// ClusterSelector selects clusters by their labels
-	// ([resolver.Access.Labels]) instead of naming one: a watch in each that is
-	// known, now and later, while its labels match. It makes no cluster known.
-	// With Options.Sharding it selects only clusters that this replica owns or
-	// stands by for.
-	ClusterSelector labels.Selector
-	// Kind gives the kind, as a typed object, an unstructured one, or [Kind].
-	// Required.
-	Kind client.Object
-	// Options narrow the kind, as those of [Cluster.Watch] do.
-	Options []client.ListOption
-}
-
-// Declaration is the result of a call of Declare.
-type Declaration struct {
-	// Added lists the keys that the owner uses now and did not use before, in
-	// the order of the targets.
-	Added []status.WatchKey
-	// Removed lists the keys that the owner no longer uses, sorted.
-	Removed []status.WatchKey
-	// Synced reports whether every target was synced when Declare returned, as
-	// [Watch.HasSynced] reports it, and whether it was known which clusters
-	// each ClusterSelector selects.
-	Synced bool
-}
-
-// TargetError reports a target of an owner that is not in effect, or did not
-// sync.
-type TargetError struct {
-	Owner   Owner
-	Cluster client.ObjectKey
-	// ClusterSelector is that of the target, if the error concerns no cluster.
-	ClusterSelector labels.Selector
-	// GVK is zero if the target's kind cannot be determined.
-	GVK schema.GroupVersionKind
-	// Field is the invalid field of the target, such as
-	// Targets[2].LabelSelector, if the cause is the target.
-	Field string
-	// Err is the cause.
-	Err error
-}
-
-// Error implements error.
-func (e *TargetError) Error() string {
-	kind, field := "unknown kind", ""
-	if !e.GVK.Empty() {
-		kind = kindName(e.GVK)
-	}
-	if e.Field != "" {
-		field = e.Field + ": "
-	}
-	where := "cluster " + clusterName(e.Cluster)
-	if e.ClusterSelector != nil {
-		where = selectedClusters(e.ClusterSelector.String())
-	}
-	return fmt.Sprintf("%s in %s for %s: %s%v", kind, where, e.Owner, field, e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *TargetError) Unwrap() error { return e.Err }
-
-// Swept is the result of a sweep.
-type Swept struct {
-	// Collected lists the owners that were found gone for good, sorted.
-	Collected []Owner
-	// Released lists the keys that were no longer used, sorted.
-	Released []status.WatchKey
-}
-
-// need is what an owner uses: a watch in one cluster or, with a selector, one in
-// each cluster that it selects. Owners share it by its value, so what the
-// labels of clusters change concerns no owner's declaration, and cannot get in
-// its way.
-type need struct {
-	status.WatchKey // without a cluster if there is a selector
-
-	many     bool   // there is a selector
-	clusters string // the selector, in canonical form
-}
-
-// String returns a short readable form, for logs and errors.
-func (n need) String() string {
-	if !n.many {
-		return n.WatchKey.String()
-	}
-	return kindName(n.GVK) + " in " + selectedClusters(n.clusters)
-}
-
-// MarshalLog returns the value for a logger.
-func (n need) MarshalLog() any {
-	if n.many {
-		return n.String()
-	}
-	return n.WatchKey
-}
-
-func selectedClusters(selector string) string {
-	if selector == "" {
-		return "all clusters"
-	}
-	return "clusters with " + selector
-}
 
 // declared holds the watches that owners declared: one for each need that is in
 // use, or was until less than the grace ago, and for each cluster of it.
 type declared struct {
 	fleet      *clusters
 	collector  *gc.Collector[Owner, need]
-	forgetting *timetable.Timer // of leavers
+	settlement *settlement
+	leavers    *leavers
 
 	mu struct { // nothing else is locked under it
 		sync.Mutex
@@ -145,17 +34,6 @@ type declared struct {
 		followed  map[need]*members.Set[*cluster, *Watch]                  // of needs with a selector
 		listeners map[*informerpool.Subscription]struct{}                  // of all watches of the kinds
 		kinds     map[kindOf]int                                           // how many watches of needs are of a kind
-
-		changes uint64 // counts the changes of all needs
-		states  map[need]*needState
-		leaving map[Owner][]*leaving
-		leavers map[Owner]*leaver
-
-		// Which clusters a selector selects is settled once the resolver has
-		// listed them, and has answered for each of them.
-		listed    bool
-		undecided map[*cluster]struct{}
-		settled   chan struct{} // closed while it is
 	}
 }
 
@@ -168,21 +46,12 @@ type kindOf struct {
 func (w *Watch) kind() kindOf { return kindOf{w.c, w.want.GVK} }
 
 func newDeclared(fleet *clusters) (*declared, error) {
-	o, d := fleet.options.GC, &declared{fleet: fleet}
+	o, d := fleet.options.GC, &declared{fleet: fleet, settlement: newSettlement(!fleet.options.Discover)}
+	d.leavers = newLeavers(fleet.timers, func(n need) []Owner { return d.collector.Owners(n) }, fleet.owners.any)
 	d.mu.watches = map[client.ObjectKey]map[status.WatchKey]map[need]*Watch{}
 	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
 	d.mu.kinds = map[kindOf]int{}
-	d.mu.listed = !fleet.options.Discover
-	d.mu.states = map[need]*needState{}
-	d.mu.leaving = map[Owner][]*leaving{}
-	d.mu.leavers = map[Owner]*leaver{}
-	d.forgetting = timetable.NewTimer(d.forget)
-	d.mu.undecided = map[*cluster]struct{}{}
-	d.mu.settled = make(chan struct{})
-	if d.mu.listed {
-		close(d.mu.settled)
-	}
 	var err error
 	d.collector, err = gc.New(gc.Options[Owner, need]{
 		Acquire:     d.acquire,
@@ -220,17 +89,17 @@ func (d *declared) protected(
 // acquire takes the watches that all owners of a need share. For each need the
 // collector calls acquire and release in turns.
 func (d *declared) acquire(_ context.Context, n need) error {
-	d.began(n)
+	d.leavers.began(n)
 	if n.many {
 		err := d.follow(n)
 		if err != nil {
-			d.ended(n)
+			d.leavers.ended(n)
 		}
 		return err
 	}
 	w, err := d.fleet.watch(n.Cluster, selectionOf(n.WatchKey))
 	if err != nil {
-		d.ended(n)
+		d.leavers.ended(n)
 		return err
 	}
 	d.add(n, w)
@@ -239,7 +108,7 @@ func (d *declared) acquire(_ context.Context, n need) error {
 }
 
 func (d *declared) release(n need) {
-	defer d.ended(n)
+	defer d.leavers.ended(n)
 	if n.many {
 		d.unfollow(n)
 	} else if w := d.watch(n.WatchKey, n); w != nil {
@@ -405,7 +274,7 @@ func (d *declared) watchChanged(c *cluster, id watchset.Selection) {
 			needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 		}
 	}
-	d.fleet.owners.publish(d.concerned(needs...)...)
+	d.call(needs...)
 }
 
 // touched returns the owners to call for an event of an object, whichever watch
@@ -430,7 +299,7 @@ func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
 	for want := range wants {
 		needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 	}
-	return d.concerned(needs...)
+	return d.leavers.concerned(needs...)
 }
 
 // keys returns the keys of needs in the given order, those of each selector
@@ -496,7 +365,7 @@ func (d *declared) listen(sub *informerpool.Subscription) {
 	for k := range kinds {
 		d.listenTo(k, sub)
 	}
-	d.forgetAll()
+	d.leavers.forgetAll()
 }
 
 // unlisten undoes listen for a subscription that has ended.
@@ -511,6 +380,42 @@ func (d *declared) unlisten(sub *informerpool.Subscription) {
 	}
 }
 
+// call calls the owners of needs whose reads may be answered differently.
+func (d *declared) call(needs ...need) { d.fleet.owners.publish(d.leavers.concerned(needs...)...) }
+
+// joined calls an owner that has begun to use needs, if one of them was in
+// effect before, and reads of it may be answered differently than when the owner
+// left it, if ever it did: the owner was not called for what had happened by
+// then, and may have read before it declared. added are the keys that are new to
+// it.
+func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
+	if !d.fleet.owners.any() {
+		return
+	}
+	call := false
+	for _, n := range needs {
+		c := d.leavers.back(owner, n)
+		if c.named {
+			d.fleet.log.Info("An owner leaves targets and comes back to them again and again: declare all that it needs "+
+				"in one call, and let each controller that declares for it set Owner.Controller",
+				"owner", owner, "target", n)
+		}
+		switch {
+		case c.unchanged:
+		case c.known && n.many:
+			call = true // perhaps for a cluster that is selected no more
+		default:
+			call = call || slices.ContainsFunc(d.keys(n), func(key status.WatchKey) bool {
+				w := d.watch(key)
+				return w != nil && !w.waits() && slices.Contains(added, key)
+			})
+		}
+	}
+	if call {
+		d.fleet.owners.publish(owner)
+	}
+}
+
 // clusterChanged notifies the owners that use something in a cluster.
 func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	if !d.fleet.owners.any() {
@@ -521,7 +426,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.fleet.owners.publish(d.concerned(d.needs(key)...)...)
+		d.call(d.needs(key)...)
 	}
 }
 

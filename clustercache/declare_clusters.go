@@ -37,7 +37,7 @@ func (d *declared) follow(n need) error {
 		},
 		Entered: func(_ *cluster, w *Watch) {
 			d.add(n, w)
-			d.fleet.owners.publish(d.concerned(n)...)
+			d.call(n)
 		},
 		Left: func(c *cluster, w *Watch) { d.dismiss(n, c, w) },
 	})
@@ -71,7 +71,7 @@ func (d *declared) dismiss(n need, c *cluster, w *Watch) {
 		w.ReleaseCluster()
 	}
 
-	d.fleet.owners.publish(d.concerned(n)...)
+	d.call(n)
 }
 
 func (d *declared) unfollow(n need) {
@@ -85,23 +85,12 @@ func (d *declared) unfollow(n need) {
 	}
 }
 
-// addCluster is called with each new cluster, and before it is resolved.
-func (d *declared) addCluster(c *cluster) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	if d.mu.listed && len(d.mu.undecided) == 0 {
-		d.mu.settled = make(chan struct{})
-	}
-	d.mu.undecided[c] = struct{}{}
-}
-
 // consider is called when a cluster's labels, its phase or its ownership may
 // have changed. It does not block, and may be called by a hook of the
 // connection.
 func (d *declared) consider(c *cluster) {
+	undecided := d.settlement.awaits(c)
 	d.mu.Lock()
-	_, undecided := d.mu.undecided[c]
 	followed := slices.Collect(maps.Values(d.mu.followed))
 	d.mu.Unlock()
 
@@ -114,74 +103,29 @@ func (d *declared) consider(c *cluster) {
 		for _, s := range followed {
 			s.Look(c)
 		}
-		if answered {
-			d.decided(c)
+		if answered && d.settlement.decide(c) { // by now the cluster is watched for each selector that selects it
+			d.callSelecting()
 		}
 	})
-}
-
-// answered reports whether the resolver has answered for the cluster.
-func (c *cluster) answered() bool {
-	v := c.conn.View()
-	begins := v.Phase == phase.Pending || v.Phase == phase.Connecting
-	return !begins || v.Reason != "" || v.Labels != nil
-}
-
-// decided records that the resolver has answered for a cluster. By then the
-// cluster is watched for each selector that selects it.
-func (d *declared) decided(c *cluster) {
-	d.mu.Lock()
-	_, was := d.mu.undecided[c]
-	delete(d.mu.undecided, c)
-	settled := was && d.settleLocked()
-	d.mu.Unlock()
-
-	if settled {
-		d.publishFollowing()
-	}
 }
 
 // listedClusters is called when the resolver has listed the clusters, and all
 // of them were added.
 func (d *declared) listedClusters() {
-	d.mu.Lock()
-	settled := !d.mu.listed
-	d.mu.listed = true
-	settled = settled && d.settleLocked()
-	d.mu.Unlock()
-
-	if settled {
-		d.publishFollowing()
+	if d.settlement.list() {
+		d.callSelecting()
 	}
 }
 
-// settleLocked reports whether it is settled now which clusters selectors
-// select.
-func (d *declared) settleLocked() bool {
-	if !d.mu.listed || len(d.mu.undecided) > 0 {
-		return false
-	}
-	close(d.mu.settled)
-	return true
-}
-
-// publishFollowing notifies the owners that use a selector.
-func (d *declared) publishFollowing() {
+// callSelecting calls the owners that use a selector.
+func (d *declared) callSelecting() {
 	d.mu.Lock()
 	needs := slices.Collect(maps.Keys(d.mu.followed))
 	d.mu.Unlock()
 
 	for _, n := range needs {
-		d.fleet.owners.publish(d.concerned(n)...)
+		d.call(n)
 	}
-}
-
-// settled returns a channel that is closed while it is settled which clusters
-// selectors select.
-func (d *declared) settled() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.settled
 }
 
 // isSettled reports whether it is known which clusters the needs select.
@@ -190,7 +134,7 @@ func (d *declared) isSettled(needs []need) bool {
 		return true
 	}
 	select {
-	case <-d.settled():
+	case <-d.settlement.done():
 		return true
 	default:
 		return false
@@ -202,7 +146,7 @@ func (d *declared) isSettled(needs []need) bool {
 func (d *declared) settle(ctx context.Context, needs []need) error {
 	for !d.isSettled(needs) {
 		select {
-		case <-d.settled():
+		case <-d.settlement.done():
 		case <-d.fleet.ctx.Done():
 			return ErrClosed
 		case <-ctx.Done():
@@ -210,11 +154,6 @@ func (d *declared) settle(ctx context.Context, needs []need) error {
 		}
 	}
 	return nil
-}
-
-// anySelector reports whether one of the needs has a selector.
-func anySelector(needs []need) bool {
-	return slices.ContainsFunc(needs, func(n need) bool { return n.many })
 }
 
 // selected returns the keys of each need with a selector.

@@ -106,7 +106,7 @@ type held struct {
 
 // hold reports whether an owner has to wait, and calls it afterwards.
 func (h *ownerObjects) hold(owner Owner, initial bool) bool {
-	slow := h.declared.isSlow(owner)
+	slow := h.declared.leavers.isSlow(owner)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
