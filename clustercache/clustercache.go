@@ -4,16 +4,25 @@
 package clustercache
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
@@ -106,4 +115,241 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	}
 	slices.SortFunc(keys, clustername.Compare)
 	return keys
+}
+
+// AddIndex adds to Options.Indexes, for the given clusters, known or not, or
+// for all if none is given, until remove is called. Cached objects are indexed
+// before AddIndex returns. The error is an [*OptionError], or wraps
+// [ErrIndexExists].
+func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
+	if err := errors.Join(x.validate("Index")...); err != nil {
+		return nil, err
+	}
+	added, err := cc.clusters.indexes.add(x, clusters)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, c := range cc.clusters.all() {
+		if !added.appliesTo(c.key) {
+			continue
+		}
+		for _, want := range c.wants.Of(x.GVK) {
+			cc.clusters.indexes.addTo(want.Lease(), c.key, x.GVK)
+		}
+	}
+
+	return func() { cc.clusters.indexes.remove(added) }, nil
+}
+
+var (
+	_ manager.Runnable               = (*ClusterCache)(nil)
+	_ manager.LeaderElectionRunnable = (*ClusterCache)(nil)
+)
+
+// stopTimeout bounds how long Start waits, when it ends, for the user's
+// functions that are still running. Everything else ends at once.
+const stopTimeout = time.Second
+
+// errStillRunning indicates that Start stopped waiting for a function of the
+// user.
+var errStillRunning = errors.New("still running at the end")
+
+// NeedLeaderElection returns Options.LeaderOnly, for a manager.
+func (cc *ClusterCache) NeedLeaderElection() bool { return cc.options.LeaderOnly }
+
+// Start connects to the clusters and keeps them connected until ctx ends. It
+// returns when every goroutine has ended, and can be called once. Afterwards
+// everything fails with [ErrClosed]. The error names functions of yours that
+// still run a second after ctx ended: they are left behind.
+func (cc *ClusterCache) Start(ctx context.Context) error {
+	cc.mu.Lock()
+	if cc.mu.started {
+		cc.mu.Unlock()
+		return ErrStarted
+	}
+	cc.mu.started = true
+	cc.mu.Unlock()
+
+	cc.unstarted.close()
+
+	if err := cc.exporter.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
+		cc.log.Error(err, "Metrics are not exported")
+	}
+	cc.spawn(func() { cc.timers.Run(cc.ctx) })
+	stopKeeping := cc.startKeeping()
+	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it already runs
+	if cc.tenure != nil {
+		cc.spawn(func() { cc.tenure.Run(cc.ctx) })
+	}
+	cc.discovery.start()
+	// Earlier messages wait in mailboxes. The flag is set first: a cluster that
+	// is made after the loop has looked sees it.
+	cc.live.Store(true)
+	close(cc.running)
+	for _, c := range cc.clusters.all() {
+		c.conn.Drain()
+	}
+	cc.log.Info("Started")
+	<-ctx.Done()
+
+	stopKeeping() // before the informers end, whose states are written
+	return cc.stop(context.WithoutCancel(ctx))
+}
+
+// stop ends everything and waits for it.
+func (cc *ClusterCache) stop(ctx context.Context) error {
+	cc.mu.Lock()
+	cc.mu.stopped = true
+	cc.mu.Unlock()
+
+	cc.cancel(ErrClosed)
+	cc.tenure.Close(ErrClosed)
+	cc.exporter.unregister()
+	cc.events.close()
+
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	var closing sync.WaitGroup
+	for _, c := range cc.clusters.all() {
+		closing.Go(func() { c.close() })
+	}
+	err := cc.pool.Close(ctx)
+	quiet := make(chan struct{})
+	go func() { // ends with the last of them
+		closing.Wait()
+		cc.tasks.Wait()
+		close(quiet)
+	}()
+	select {
+	case <-quiet:
+		cc.calls.Wait(ctx)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+
+	late := cc.calls.String()
+	cc.log.Info("Stopped")
+	switch {
+	case late != "":
+		return fmt.Errorf("%s: %w", late, errStillRunning)
+	case err != nil:
+		return fmt.Errorf("a handler: %w: %w", errStillRunning, err)
+	}
+
+	return nil
+}
+
+// addPool adds the pool of informers, and what keeps their states.
+func (cc *ClusterCache) addPool() (err error) {
+	informers := cc.options.Informers
+	informers.Source = informerpool.FromREST(cc.clusters.endpoint)
+	informers.OnRollback = cc.clusters.rolledBack
+	if err = cc.addKeeper(&informers); err != nil {
+		return &OptionError{Field: "Persist", Err: err}
+	}
+	informers.OnListed = cc.clusters.tookList
+	informers.OnPanic = cc.metrics.panicked
+	if user := cc.options.Informers.OnPanic; user != nil {
+		informers.OnPanic = func(name string) { cc.metrics.panicked(name); user(name) }
+	}
+	informers.OnFailed = cc.clusters.informerFailed
+	informers.OnChanged = cc.clusters.informerChanged
+
+	if cc.pool, err = informerpool.New(informers); err != nil {
+		return &OptionError{Field: "Informers", Err: err}
+	}
+	return nil
+}
+
+// addKeeper adds what keeps the states of the informers, if there is a Store.
+func (cc *ClusterCache) addKeeper(informers *informerpool.Options) (err error) {
+	if cc.options.Persist.Store == nil {
+		return nil
+	}
+	cc.keeper, err = keeper.New(keeper.Config{
+		Options:   cc.options.Persist,
+		Informers: informers,
+		Identity:  connection.ProvenUID,
+		Logger:    cc.log,
+	})
+	informers.Snapshots = cc.keeper
+
+	return err
+}
+
+// startKeeping reads what an earlier process has kept, and starts to keep the
+// states of the informers. stop writes them a last time, and waits for that,
+// unless the store hangs.
+func (cc *ClusterCache) startKeeping() (stop func()) {
+	if cc.keeper == nil {
+		return func() {}
+	}
+	cc.keeper.Open()
+	ctx, cancel := context.WithCancel(cc.ctx)
+	cc.spawn(func() { cc.keeper.Run(ctx, cc.pool) })
+
+	return func() {
+		patience, done := context.WithTimeout(cc.ctx, cc.keeper.Patience())
+		defer done()
+		if err := cc.keeper.Close(patience, cancel); err != nil {
+			cc.log.Error(err, "States were not written a last time")
+		}
+	}
+}
+
+// Protect calls f, a function that an operator gave to an adapter, and returns
+// its error. A panic, or the end of its goroutine, is an error that names the
+// callback; it is logged with the keys and values, and counted in
+// fleetcache_callback_panics_total.
+func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
+	return cc.calls.Call(callback, f, keysAndValues...)
+}
+
+// Started returns a channel that is closed once Start was called.
+func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
+
+// Options returns the options in effect, with their defaults.
+func (cc *ClusterCache) Options() Options {
+	o := cc.options
+	o.Indexes = slices.Clone(o.Indexes)
+	return o
+}
+
+// connectionConfig returns what all connections share.
+func (cc *ClusterCache) connectionConfig() connection.Config {
+	o := &cc.options
+	connects := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
+	probes := workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
+	dials := &dialing{
+		ctx:     cc.ctx,
+		calls:   cc.calls,
+		dial:    o.Dial,
+		guarded: guardedDialer(o.DialPolicy),
+	}
+
+	return connection.Config{
+		Resolver:       o.Resolver,
+		Discover:       o.Discover,
+		Phases:         o.phases(),
+		ProbePath:      o.ProbePath,
+		ProbeTimeout:   o.ProbeTimeout,
+		RetryInterval:  o.RetryInterval,
+		RequestTimeout: o.RequestTimeout,
+		QPS:            o.QPS,
+		Burst:          o.Burst,
+		UserAgent:      o.UserAgent,
+		NetHTTP:        o.NetHTTP,
+		Dialer:         dials.dialer,
+		Context:        cc.ctx,
+		Started:        cc.live.Load,
+		Spawn:          cc.spawn,
+		Connect:        connects.Submit,
+		Probe:          probes.Submit,
+		Timers:         cc.timers,
+		Kinds:          restmap.NewTable(),
+		Calls:          cc.calls,
+		Log:            cc.log,
+		Metrics:        cc.metrics,
+	}
 }

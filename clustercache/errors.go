@@ -179,6 +179,21 @@ func unserved(err error) bool {
 	return details == nil || details.Name == ""
 }
 
+// translate turns the pool's sentinel errors into those of this package, and
+// returns others unchanged.
+func translate(err error) error {
+	switch {
+	case errors.Is(err, informerpool.ErrReleased):
+		return ErrReleased
+	case errors.Is(err, informerpool.ErrClosed):
+		return ErrClosed
+	case errors.Is(err, informerpool.ErrNotSynced):
+		return ErrNotSynced
+	}
+
+	return err
+}
+
 // ClusterError names the cluster, and the kind if any, on which an operation
 // failed. Its text has no credential, and from a remote server no more than a
 // bounded, printable status message.

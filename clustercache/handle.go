@@ -8,13 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
@@ -339,4 +344,102 @@ func (h Cluster) Work(ctx context.Context) (context.Context, context.CancelFunc,
 		return nil, nil, &ClusterError{Cluster: h.key, Op: "work", Err: err}
 	}
 	return ctx, done, nil
+}
+
+// hooks returns what the clients handed out call.
+func (c *cluster) hooks() liveclient.Hooks {
+	return liveclient.Hooks{
+		Failed: c.failed,
+		Begin:  c.wants.BeginShowing,
+		Write: func(ctx context.Context, call func(context.Context) error) error {
+			return c.fleet.tenure.Write(ctx, c.key, call)
+		},
+		Writes: c.writes,
+	}
+}
+
+// failed returns the error of an operation on a kind.
+func (c *cluster) failed(op string, gvk schema.GroupVersionKind, err error) error {
+	return &ClusterError{
+		Cluster: c.key,
+		GVK:     gvk,
+		Op:      op,
+		Err:     err,
+	}
+}
+
+// cachedClient is a live client with cached reads, which show what was written
+// before if Options.ReadYourWrites is set.
+type cachedClient struct {
+	client.Client
+
+	c *cluster
+}
+
+// Get implements client.Reader.
+func (c *cachedClient) Get(
+	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
+) error {
+	r := c.c.reader
+	if c.c.writes.Any() && !(&client.GetOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency {
+		r = c.showing(obj, key)
+	}
+	return r.Get(ctx, key, obj, opts...)
+}
+
+// List implements client.Reader.
+func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	r := c.c.reader
+	if !c.c.writes.Any() {
+		return r.List(ctx, list, opts...)
+	}
+	lo := (&client.ListOptions{}).ApplyOptions(opts)
+	if !lo.DisableReadYourWritesConsistency {
+		key := client.ObjectKey{Namespace: lo.Namespace}
+		if lo.FieldSelector != nil {
+			key.Name, _ = lo.FieldSelector.RequiresExactMatch(watchset.FieldName)
+		}
+		r = c.showing(list, key)
+	}
+	return r.List(ctx, list, opts...)
+}
+
+// showing returns the reader for a read, which has to show earlier writes.
+func (c *cachedClient) showing(obj runtime.Object, key client.ObjectKey) *reader {
+	gvk, err := apiutil.GVKForObject(obj, c.c.fleet.options.Scheme)
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	pending := c.c.writes.Of(gvk, key)
+	if err != nil || pending == nil { // with an error the read fails
+		return c.c.reader
+	}
+	r := *c.c.reader
+	r.written = pending
+	return &r
+}
+
+// follower sends requests to the current transport of a cluster: a cluster that
+// was forgotten and created again has another one.
+type follower struct {
+	fleet *clusters
+	key   client.ObjectKey
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
+	c, err := f.fleet.known(f.key, "request")
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, err
+	}
+
+	guarded := c.conn.Guard(c.conn.Transport().Client().Transport)
+	bounded := liveclient.NewDeadline(guarded, f.fleet.options.RequestTimeout)
+	permit := func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+		return f.fleet.tenure.Permit(ctx, f.key)
+	}
+	explain := func(ctx context.Context, err error) error { return f.fleet.tenure.Explain(ctx, f.key, err) }
+
+	return liveclient.NewPermitted(bounded, permit, explain).RoundTrip(req)
 }

@@ -259,6 +259,20 @@ func (w *Watch) gone() error {
 	}
 }
 
+// waits reports whether nothing is known of the watch yet.
+func (w *Watch) waits() bool {
+	synced, err := w.c.standing(w.want)
+	return !synced && (errors.Is(err, ErrNotSynced) || errors.Is(err, ErrConnecting))
+}
+
+// unlisten ends the delivery of the watch's objects to a subscription.
+func (w *Watch) unlisten(sub *informerpool.Subscription) {
+	w.c.wants.Unlisten(w.want, sub)
+	if lease, _, _ := w.c.wants.Look(w.want); lease != nil {
+		sub.Remove(lease)
+	}
+}
+
 func (w *Watch) wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -273,21 +287,6 @@ func (w *Watch) wrap(op string, err error) error {
 
 // Status returns a snapshot of the watch.
 func (w *Watch) Status() status.Watch { return w.c.watchStatus(w.want) }
-
-// translate turns the pool's sentinel errors into those of this package, and
-// returns others unchanged.
-func translate(err error) error {
-	switch {
-	case errors.Is(err, informerpool.ErrReleased):
-		return ErrReleased
-	case errors.Is(err, informerpool.ErrClosed):
-		return ErrClosed
-	case errors.Is(err, informerpool.ErrNotSynced):
-		return ErrNotSynced
-	}
-
-	return err
-}
 
 // Registration is a handler of the events of one [Watch].
 type Registration struct {
