@@ -29,16 +29,16 @@ type caches struct {
 	cluster client.ObjectKey
 	conn    *connection.Connection
 	wants   *watchset.Set
-	indexes *indexes
 }
 
-// errLive indicates that the API server has to be queried.
-var errLive = errors.New("ask the API server")
+var (
+	// errLive indicates that the API server has to be queried.
+	errLive        = errors.New("ask the API server")
+	errNoNamespace = errors.New("the namespace of the object is empty, and the kind is in namespaces")
+)
 
 // get reads one object from the cache.
-func (c *caches) get(
-	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey, obj client.Object,
-) error {
+func (c *caches) get(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey, obj client.Object) error {
 	if o.mode == LiveOnly {
 		return errLive
 	}

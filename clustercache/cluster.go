@@ -56,14 +56,11 @@ type cluster struct {
 
 // clusterHooks are called by the known clusters. None of them blocks.
 type clusterHooks struct {
-	added   func(c *cluster) // before it is resolved, and with the lock of the clusters
-	changed func(c *cluster, what change)
-	// bound: a want has got its lease.
-	bound func(c *cluster, want *watchset.Want)
-	// watchChanged: reads of a watch may be answered differently.
-	watchChanged func(c *cluster, id watchset.Selection)
-	// resolved: the resolver's answer for a cluster may have changed.
-	resolved func(key client.ObjectKey)
+	added        func(c *cluster) // before it is resolved, and with the lock of the clusters
+	changed      func(c *cluster, what change)
+	bound        func(c *cluster, want *watchset.Want)   // a want has got its lease
+	watchChanged func(c *cluster, id watchset.Selection) // reads of it may be answered differently
+	resolved     func(key client.ObjectKey)              // the resolver's answer may have changed
 }
 
 // change is what has changed of a cluster.
@@ -96,7 +93,6 @@ func newCluster(fleet *clusters, key client.ObjectKey) *cluster {
 		cluster: key,
 		conn:    c.conn,
 		wants:   c.wants,
-		indexes: fleet.indexes,
 	}
 	if fleet.options.ReadYourWrites > 0 {
 		c.writes = writes.New(func() informerpool.Epoch { return c.conn.View().Epoch })
@@ -115,11 +111,10 @@ func (c *cluster) unpin() {
 
 // leave gives up a cluster without a pin or want, as Disengage would.
 func (c *cluster) leave() {
-	if c.Wanted() {
-		return
+	if !c.Wanted() {
+		c.leaving.Store(!c.fleet.options.Discover)
+		c.letGo()
 	}
-	c.leaving.Store(!c.fleet.options.Discover)
-	c.letGo()
 }
 
 // letGo ends a cluster that is not wanted, if it was given up or is gone.
@@ -280,7 +275,7 @@ func (c *cluster) Replaced() { c.fleet.pool.AuditSoon(c.key) }
 // cluster may be gone, and not only wait for its Secret.
 func (c *cluster) NoAccess() {
 	if c.discovered.Load() {
-		c.fleet.listing.relist()
+		wake(c.fleet.listing.relisting)
 	}
 }
 
@@ -363,7 +358,7 @@ func newWants(c *cluster) *watchset.Set {
 		Connected:      func() bool { return c.conn.View().Connected },
 		Epoch:          func() informerpool.Epoch { return c.conn.View().Epoch },
 		StaleAfter:     o.StaleAfter,
-		Observed:       c.fleet.observed,
+		Observed:       func() bool { return c.fleet.watches.any() || c.fleet.owners.any() },
 		OnChanged:      c.watchChanged,
 		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
 			c.fleet.indexes.addTo(lease, c.key, gvk)
@@ -383,7 +378,6 @@ func newServer(c *cluster) *server {
 		shared:  c.fleet.shared,
 		cluster: c.key,
 		conn:    c.conn,
-		indexes: c.fleet.indexes,
 		live: liveclient.NewFactory(liveclient.Config{
 			URL:             through.URL(),
 			Unary:           c.conn.Guard(through.Client().Transport),

@@ -56,15 +56,19 @@ func New(o Options) (*ClusterCache, error) {
 		metrics:  newMetrics(),
 		events:   newBroadcaster(),
 	}
+	s.indexes = newIndexes(s)
 	s.calls = callback.NewCalls(o.Logger, s.metrics.panicked)
 	cc := &ClusterCache{shared: s}
 	cc.clusters = &clusters{
 		shared:      s,
 		connections: cc.connectionConfig(),
 		lookUp:      workpool.NewWorkers(o.ConnectConcurrency, s.spawn),
-		indexes:     newIndexes(s),
-		listing:     newListing(),
-		byKey:       map[client.ObjectKey]*cluster{},
+		listing: &listing{
+			relisting:  make(chan struct{}, 1),
+			rechecking: make(chan struct{}, 1),
+			reassigned: make(chan struct{}, 1),
+		},
+		byKey: map[client.ObjectKey]*cluster{},
 	}
 	s.tenure = tenure.New(tenure.Config{
 		Sharding: o.Sharding,
@@ -81,13 +85,8 @@ func New(o Options) (*ClusterCache, error) {
 		cc.cancel(err)
 		return nil, &OptionError{Field: "GC", Err: err}
 	}
-	cc.discovery = &discovery{
-		shared:      s,
-		clusters:    cc.clusters,
-		listing:     cc.clusters.listing,
-		firstListed: cc.declared.listedClusters,
-	}
-	cc.subscribed = newSubscriptions(cc.clusters)
+	cc.discovery = &discovery{fleet: cc.clusters, firstListed: cc.declared.listedClusters}
+	cc.subscribed = &subscriptions{fleet: cc.clusters, all: map[*objectSubscription]struct{}{}}
 	cc.clusters.hooks = clusterHooks{
 		added: cc.declared.settlement.add,
 		changed: func(c *cluster, what change) {
@@ -115,31 +114,6 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	}
 	slices.SortFunc(keys, clustername.Compare)
 	return keys
-}
-
-// AddIndex adds to Options.Indexes, for the given clusters, known or not, or
-// for all if none is given, until remove is called. Cached objects are indexed
-// before AddIndex returns. The error is an [*OptionError], or wraps
-// [ErrIndexExists].
-func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
-	if err := errors.Join(x.validate("Index")...); err != nil {
-		return nil, err
-	}
-	added, err := cc.clusters.indexes.add(x, clusters)
-	if err != nil {
-		return nil, err
-	}
-
-	for _, c := range cc.clusters.all() {
-		if !added.appliesTo(c.key) {
-			continue
-		}
-		for _, want := range c.wants.Of(x.GVK) {
-			cc.clusters.indexes.addTo(want.Lease(), c.key, x.GVK)
-		}
-	}
-
-	return func() { cc.clusters.indexes.remove(added) }, nil
 }
 
 var (
@@ -171,8 +145,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.mu.started = true
 	cc.mu.Unlock()
 
-	cc.unstarted.close()
-
+	cc.unstarted.end()
 	if err := cc.exporter.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
 		cc.log.Error(err, "Metrics are not exported")
 	}
@@ -245,8 +218,17 @@ func (cc *ClusterCache) addPool() (err error) {
 	informers := cc.options.Informers
 	informers.Source = informerpool.FromREST(cc.clusters.endpoint)
 	informers.OnRollback = cc.clusters.rolledBack
-	if err = cc.addKeeper(&informers); err != nil {
-		return &OptionError{Field: "Persist", Err: err}
+	if cc.options.Persist.Store != nil {
+		cc.keeper, err = keeper.New(keeper.Config{
+			Options:   cc.options.Persist,
+			Informers: &informers,
+			Identity:  connection.ProvenUID,
+			Logger:    cc.log,
+		})
+		if err != nil {
+			return &OptionError{Field: "Persist", Err: err}
+		}
+		informers.Snapshots = cc.keeper
 	}
 	informers.OnListed = cc.clusters.tookList
 	informers.OnPanic = cc.metrics.panicked
@@ -260,22 +242,6 @@ func (cc *ClusterCache) addPool() (err error) {
 		return &OptionError{Field: "Informers", Err: err}
 	}
 	return nil
-}
-
-// addKeeper adds what keeps the states of the informers, if there is a Store.
-func (cc *ClusterCache) addKeeper(informers *informerpool.Options) (err error) {
-	if cc.options.Persist.Store == nil {
-		return nil
-	}
-	cc.keeper, err = keeper.New(keeper.Config{
-		Options:   cc.options.Persist,
-		Informers: informers,
-		Identity:  connection.ProvenUID,
-		Logger:    cc.log,
-	})
-	informers.Snapshots = cc.keeper
-
-	return err
 }
 
 // startKeeping reads what an earlier process has kept, and starts to keep the
@@ -352,4 +318,28 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		Log:            cc.log,
 		Metrics:        cc.metrics,
 	}
+}
+
+// AddIndex adds to Options.Indexes, for the given clusters, known or not, or
+// for all if none is given, until remove is called. Cached objects are indexed
+// before AddIndex returns. The error is an [*OptionError], or wraps
+// [ErrIndexExists].
+func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
+	if err := errors.Join(x.validate("Index")...); err != nil {
+		return nil, err
+	}
+	added, err := cc.indexes.add(x, clusters)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, c := range cc.clusters.all() {
+		if added.appliesTo(c.key) {
+			for _, want := range c.wants.Of(x.GVK) {
+				cc.indexes.addTo(want.Lease(), c.key, x.GVK)
+			}
+		}
+	}
+
+	return func() { cc.indexes.remove(added) }, nil
 }

@@ -167,12 +167,10 @@ func declareErrors(owner Owner, err error) []error {
 	if err == nil {
 		return nil
 	}
-	var parts []error
+	parts := []error{err}
 	// The error that the collector returned, not one that it wraps.
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		parts = joined.Unwrap()
-	} else {
-		parts = []error{err}
 	}
 	out := make([]error, 0, len(parts))
 	for _, part := range parts {

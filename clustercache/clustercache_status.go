@@ -30,10 +30,14 @@ var errNotListed = errors.New("the resolver has not listed the clusters yet")
 // are gone since, sorted; with Options.Sharding those of all replicas. It is
 // nil without Options.Discover, and before the first list.
 func (cc *ClusterCache) Listed() []client.ObjectKey {
-	keys := slices.DeleteFunc(cc.clusters.listing.current(), func(key client.ObjectKey) bool {
+	var keys []client.ObjectKey
+	for key := range cc.clusters.listing.clusters() {
 		c := cc.clusters.find(key)
-		return c != nil && c.conn.View().Phase == phase.Gone
-	})
+		gone := c != nil && c.conn.View().Phase == phase.Gone
+		if !gone && !cc.clusters.listing.forgotten.since(key, time.Time{}) {
+			keys = append(keys, key)
+		}
+	}
 	slices.SortFunc(keys, clustername.Compare)
 	return keys
 }

@@ -92,12 +92,12 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec events.Selection)
 	return func(yield func(events.Object) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		defer context.AfterFunc(cc.ctx, cancel)()
 		received := make(chan events.Object)
 		f, err := cc.subscribed.subscribe(spec, func(e events.Object) {
 			select {
 			case received <- e:
 			case <-ctx.Done():
-			case <-cc.ctx.Done():
 			}
 		})
 		if err != nil {
@@ -114,8 +114,6 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec events.Selection)
 				}
 			case <-ctx.Done():
 				return
-			case <-cc.ctx.Done():
-				return
 			}
 		}
 	}, nil
@@ -127,7 +125,8 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec events.Selection)
 func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[events.Cluster] {
 	return func(yield func(events.Cluster) bool) {
 		cc.used()
-		s := cc.events.subscribe()
+		s := newClusterSubscriber()
+		cc.events.subscribe(s)
 		defer cc.events.unsubscribe(s)
 		for {
 			e, ok := s.next(ctx)

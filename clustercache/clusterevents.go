@@ -56,10 +56,9 @@ func (b *broadcaster) forget(cluster client.ObjectKey) {
 	delete(b.last, cluster)
 }
 
-// subscribe returns a subscriber that first receives the state of every known
+// subscribe adds a subscriber, which first receives the state of every known
 // cluster.
-func (b *broadcaster) subscribe() *clusterSubscriber {
-	s := &clusterSubscriber{changed: make(chan struct{}, 1), pending: map[client.ObjectKey][]events.Cluster{}}
+func (b *broadcaster) subscribe(s *clusterSubscriber) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -72,11 +71,9 @@ func (b *broadcaster) subscribe() *clusterSubscriber {
 
 	if b.closed {
 		close(s.changed)
-		return s
+		return
 	}
 	b.subs[s] = struct{}{}
-
-	return s
 }
 
 func (b *broadcaster) unsubscribe(s *clusterSubscriber) {
@@ -151,6 +148,10 @@ type clusterSubscriber struct {
 	queue   []client.ObjectKey
 	pending map[client.ObjectKey][]events.Cluster
 	paused  bool
+}
+
+func newClusterSubscriber() *clusterSubscriber {
+	return &clusterSubscriber{changed: make(chan struct{}, 1), pending: map[client.ObjectKey][]events.Cluster{}}
 }
 
 // put adds an event. The caller holds the broadcaster's lock, so put cannot

@@ -30,7 +30,6 @@ type clusters struct {
 
 	connections connection.Config
 	lookUp      workpool.Workers // look-ups of kinds
-	indexes     *indexes
 	listing     *listing
 	hooks       clusterHooks
 	twins       twins
@@ -96,18 +95,11 @@ func (s *clusters) tryEngage(key client.ObjectKey, pin bool) (*cluster, bool) {
 // acquire takes a reference to a selection of a cluster; auto makes it that of
 // reads in mode AutoWatch. It creates a cluster that is being forgotten at this
 // moment again.
-func (s *clusters) acquire(
-	key client.ObjectKey, id watchset.Selection, auto bool,
-) (*cluster, *watchset.Want, error) {
+func (s *clusters) acquire(key client.ObjectKey, id watchset.Selection, auto bool) (*cluster, *watchset.Want, error) {
 	for {
 		c, err := s.engage(key, false)
 		if err != nil {
-			return nil, nil, &ClusterError{
-				Cluster: key,
-				GVK:     id.GVK,
-				Op:      "watch",
-				Err:     ErrClosed,
-			}
+			return nil, nil, clusterError("watch", key, id.GVK, ErrClosed)
 		}
 
 		var w *watchset.Want
@@ -176,7 +168,7 @@ func (s *clusters) forget(c *cluster) {
 	s.pool.Forget(c.key)
 	s.hooks.changed(c, isForgotten)
 	if listed && s.tenure != nil {
-		s.listing.reassign() // it may have been gained while it was given up
+		wake(s.listing.reassigned) // it may have been gained while it was given up
 	}
 	if c.close() {
 		s.hooks.resolved(c.key) // the resolver reported a change between the look above and now
@@ -268,7 +260,7 @@ func (s *clusters) reassigned(slots map[int]bool) {
 			}
 		}
 	}
-	s.listing.reassign()
+	wake(s.listing.reassigned)
 }
 
 // unfilled returns those of the slots in which a cluster has yet to connect, or

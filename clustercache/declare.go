@@ -22,6 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/listopts"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // Target is a kind, or a selection of it, that an owner needs in a cluster, or
@@ -210,7 +211,15 @@ func (w *Watch) kind() kindOf { return kindOf{w.c, w.want.GVK} }
 
 func newDeclared(fleet *clusters) (*declared, error) {
 	o, d := fleet.options.GC, &declared{fleet: fleet, settlement: newSettlement(!fleet.options.Discover)}
-	d.leavers = newLeavers(fleet.timers, func(n need) []Owner { return d.collector.Owners(n) }, fleet.owners.any)
+	d.leavers = &leavers{
+		timers:  fleet.timers,
+		owners:  func(n need) []Owner { return d.collector.Owners(n) },
+		heard:   fleet.owners.any,
+		states:  map[need]*needState{},
+		leaving: map[Owner][]*leaving{},
+		of:      map[Owner]*leaver{},
+	}
+	d.leavers.forgetting = timetable.NewTimer(d.leavers.forget)
 	d.mu.watches = map[client.ObjectKey]map[status.WatchKey]map[need]*Watch{}
 	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
@@ -232,8 +241,8 @@ func newDeclared(fleet *clusters) (*declared, error) {
 	return d, err
 }
 
-// protected wraps GC.InUse, so that its panics are counted and become errors. It
-// returns nil for nil.
+// protected wraps GC.InUse, so that its panics are counted and become
+// errors. It returns nil for nil.
 func (d *declared) protected(
 	inUse func(context.Context, Owner) (bool, error),
 ) func(context.Context, Owner) (bool, error) {
@@ -253,21 +262,17 @@ func (d *declared) protected(
 // collector calls acquire and release in turns.
 func (d *declared) acquire(_ context.Context, n need) error {
 	d.leavers.began(n)
+	var w *Watch
+	var err error
 	if n.many {
-		err := d.follow(n)
-		if err != nil {
-			d.leavers.ended(n)
-		}
-		return err
+		err = d.follow(n)
+	} else if w, err = d.fleet.watch(n.Cluster, selectionOf(n.WatchKey)); err == nil {
+		d.add(n, w)
 	}
-	w, err := d.fleet.watch(n.Cluster, selectionOf(n.WatchKey))
 	if err != nil {
 		d.leavers.ended(n)
-		return err
 	}
-	d.add(n, w)
-
-	return nil
+	return err
 }
 
 func (d *declared) release(n need) {

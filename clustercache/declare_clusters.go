@@ -120,13 +120,16 @@ func (d *declared) listedClusters() {
 
 // callSelecting calls the owners that use a selector.
 func (d *declared) callSelecting() {
-	d.mu.Lock()
-	needs := slices.Collect(maps.Keys(d.mu.followed))
-	d.mu.Unlock()
-
-	for _, n := range needs {
+	for _, n := range d.selecting() {
 		d.call(n)
 	}
+}
+
+// selecting returns the needs with a selector.
+func (d *declared) selecting() []need {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.mu.followed))
 }
 
 // isSettled reports whether it is known which clusters the needs select.
@@ -159,12 +162,8 @@ func (d *declared) settle(ctx context.Context, needs []need) error {
 
 // selected returns the keys of each need with a selector.
 func (d *declared) selected() map[need][]status.WatchKey {
-	d.mu.Lock()
-	needs := slices.Collect(maps.Keys(d.mu.followed))
-	d.mu.Unlock()
-
-	out := make(map[need][]status.WatchKey, len(needs))
-	for _, n := range needs {
+	out := map[need][]status.WatchKey{}
+	for _, n := range d.selecting() {
 		out[n] = d.keys(n)
 	}
 	return out

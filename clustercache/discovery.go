@@ -18,58 +18,55 @@ import (
 // discovery follows the resolver: what it reports about known clusters and,
 // with Options.Discover, its list.
 type discovery struct {
-	*shared
-
-	clusters    *clusters
-	listing     *listing
+	fleet       *clusters
 	firstListed func() // called once, when the clusters of the first list are known
 }
 
 // start begins, and spawns what goes on.
 func (d *discovery) start() {
 	d.noticeNone()
-	if n, _ := resolver.AsNotifier(d.options.Resolver); n != nil {
-		d.spawn(func() { d.notified(n) })
+	if n, _ := resolver.AsNotifier(d.fleet.options.Resolver); n != nil {
+		d.fleet.spawn(func() { d.notified(n) })
 	}
-	if d.options.Discover {
-		d.spawn(d.discover)
+	if d.fleet.options.Discover {
+		d.fleet.spawn(d.discover)
 	}
 }
 
 // notified passes on the resolver's reports of changes until it stops
 // reporting.
 func (d *discovery) notified(n resolver.Notifier) {
-	for d.ctx.Err() == nil {
-		err := d.calls.Call("Resolver.Notify", func() error { return n.Notify(d.ctx, d.changed) })
-		if d.ctx.Err() != nil {
+	for d.fleet.ctx.Err() == nil {
+		err := d.fleet.calls.Call("Resolver.Notify", func() error { return n.Notify(d.fleet.ctx, d.changed) })
+		if d.fleet.ctx.Err() != nil {
 			return
 		}
-		d.log.Error(err, "Resolver reports no more changes; calling it again")
-		timetable.Sleep(d.ctx, d.options.RetryInterval)
+		d.fleet.log.Error(err, "Resolver reports no more changes; calling it again")
+		timetable.Sleep(d.fleet.ctx, d.fleet.options.RetryInterval)
 	}
 }
 
 // changed records that the resolver's answer for a cluster may have changed.
 func (d *discovery) changed(key client.ObjectKey) {
-	c := d.clusters.find(key)
+	c := d.fleet.find(key)
 	if c != nil && c.conn.Changed() {
 		return
 	}
-	if !d.options.Discover {
+	if !d.fleet.options.Discover {
 		return
 	}
-	if d.listing.forgotten.since(key, time.Now().Add(-forgottenFor)) {
-		d.listing.recheck() // it is the rest of its removal, unless the list has it again
+	if d.fleet.listing.forgotten.since(key, time.Now().Add(-forgottenFor)) {
+		wake(d.fleet.listing.rechecking) // it is the rest of its removal, unless the list has it again
 		return
 	}
 
-	if !d.tenure.Serves(key) {
-		if !d.listing.lists(key) {
-			d.listing.relist()
+	if !d.fleet.tenure.Serves(key) {
+		if _, listed := d.fleet.listing.clusters()[key]; !listed {
+			wake(d.fleet.listing.relisting)
 		}
 		return
 	}
-	if c, err := d.clusters.engage(key, false); err == nil { // it fails only after Stop
+	if c, err := d.fleet.engage(key, false); err == nil { // it fails only after Stop
 		c.discovered.Store(true)
 	}
 }
@@ -78,31 +75,35 @@ func (d *discovery) changed(key client.ObjectKey) {
 // those that are no longer listed. A list that fails changes nothing about any
 // cluster.
 func (d *discovery) discover() {
-	lister, _ := resolver.AsLister(d.options.Resolver)
-	_, notifies := resolver.AsNotifier(d.options.Resolver)
+	lister, _ := resolver.AsLister(d.fleet.options.Resolver)
+	_, notifies := resolver.AsNotifier(d.fleet.options.Resolver)
 	var last []client.ObjectKey
 	var asOf time.Time
-	for d.ctx.Err() == nil {
+	for d.fleet.ctx.Err() == nil {
 		began := time.Now()
-		keys, err := d.listClusters(lister)
-		wait := d.options.RetryInterval
+		var keys []client.ObjectKey
+		err := d.fleet.calls.Call("Resolver.Clusters", func() (err error) {
+			keys, err = lister.Clusters(d.fleet.ctx)
+			return err
+		})
+		wait := d.fleet.options.RetryInterval
 		switch {
 		case err == nil:
 			last, asOf = keys, began
-			d.tenure.SetClusters(keys)
-			d.listing.set(keys)
-			d.listing.failure.Store(nil)
+			d.fleet.tenure.SetClusters(keys)
+			d.fleet.listing.set(keys)
+			d.fleet.listing.failure.Store(nil)
 			d.compare(keys, began)
-			if !d.listing.listed.Swap(true) {
+			if !d.fleet.listing.listed.Swap(true) {
 				d.firstListed()
 			}
 			if notifies { // it reports the rest
-				wait = d.options.ResolveInterval
+				wait = d.fleet.options.ResolveInterval
 			}
-		case d.ctx.Err() == nil:
+		case d.fleet.ctx.Err() == nil:
 			failure := err.Error()
-			if before := d.listing.failure.Swap(&failure); before == nil || *before != failure {
-				d.log.Error(err, "Clusters cannot be listed")
+			if before := d.fleet.listing.failure.Swap(&failure); before == nil || *before != failure {
+				d.fleet.log.Error(err, "Clusters cannot be listed")
 			}
 		}
 
@@ -121,24 +122,15 @@ func (d *discovery) discover() {
 func (d *discovery) listAgain(due <-chan time.Time) bool {
 	select {
 	case <-due:
-	case <-d.listing.relisting:
-		timetable.Sleep(d.ctx, relistPause)
-	case <-d.listing.rechecking:
-	case <-d.listing.reassigned:
+	case <-d.fleet.listing.relisting:
+		timetable.Sleep(d.fleet.ctx, relistPause)
+	case <-d.fleet.listing.rechecking:
+	case <-d.fleet.listing.reassigned:
 		return false
-	case <-d.ctx.Done():
+	case <-d.fleet.ctx.Done():
 	}
 
 	return true
-}
-
-// listClusters returns the resolver's list.
-func (d *discovery) listClusters(lister resolver.Lister) (keys []client.ObjectKey, err error) {
-	err = d.calls.Call("Resolver.Clusters", func() (err error) {
-		keys, err = lister.Clusters(d.ctx)
-		return err
-	})
-	return keys, err
 }
 
 // compare adopts the listed clusters, and notes which of the discovered
@@ -146,7 +138,7 @@ func (d *discovery) listClusters(lister resolver.Lister) (keys []client.ObjectKe
 // decides, unless it is "not yet": see attempt.ask.
 func (d *discovery) compare(keys []client.ObjectKey, began time.Time) {
 	now := d.adopt(keys, began)
-	for _, c := range d.clusters.all() {
+	for _, c := range d.fleet.all() {
 		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
 			c.conn.Changed()
 		}
@@ -162,24 +154,24 @@ func (d *discovery) compare(keys []client.ObjectKey, began time.Time) {
 func (d *discovery) adopt(keys []client.ObjectKey, began time.Time) (now map[client.ObjectKey]bool) {
 	now = make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
-		if d.listing.forgotten.since(key, began) {
-			d.listing.relist()
+		if d.fleet.listing.forgotten.since(key, began) {
+			wake(d.fleet.listing.relisting)
 			continue
 		}
-		d.listing.forgotten.drop(key)
-		if !d.tenure.Serves(key) {
+		d.fleet.listing.forgotten.drop(key)
+		if !d.fleet.tenure.Serves(key) {
 			continue
 		}
 		now[key] = true
-		c, err := d.clusters.engage(key, false)
+		c, err := d.fleet.engage(key, false)
 		if err != nil {
 			return now // only after the end
 		}
 		c.discovered.Store(true)
 	}
 
-	for _, c := range d.clusters.all() {
-		if c.discovered.Load() && !d.tenure.Serves(c.key) {
+	for _, c := range d.fleet.all() {
+		if c.discovered.Load() && !d.fleet.tenure.Serves(c.key) {
 			c.discovered.Store(false)
 			c.letGo()
 		}
@@ -196,10 +188,10 @@ const relistPause = 100 * time.Millisecond
 // does not set Discover, or whose Secrets lack a label, would run and do
 // nothing.
 func (d *discovery) noticeNone() {
-	d.timers.Set(timetable.NewTimer(func() {
-		if len(d.clusters.all()) == 0 {
+	d.fleet.timers.Set(timetable.NewTimer(func() {
+		if len(d.fleet.all()) == 0 {
 			why, keys := d.whyNone()
-			d.log.Info("No cluster is known, "+why, keys...)
+			d.fleet.log.Info("No cluster is known, "+why, keys...)
 		}
 	}), time.Now().Add(noticeAfter))
 }
@@ -207,23 +199,23 @@ func (d *discovery) noticeNone() {
 // whyNone returns the rest of the sentence, and keys and values.
 func (d *discovery) whyNone() (string, []any) {
 	const ask = "ask for some with Engage, Watch or Declare"
-	_, lists := resolver.AsLister(d.options.Resolver)
+	_, lists := resolver.AsLister(d.fleet.options.Resolver)
 	switch {
 	case !lists:
 		return "and the resolver cannot list any: " + ask, nil
-	case !d.options.Discover:
+	case !d.fleet.options.Discover:
 		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask, nil
-	case !d.listing.listed.Load():
-		if failure := d.listing.failure.Load(); failure != nil {
+	case !d.fleet.listing.listed.Load():
+		if failure := d.fleet.listing.failure.Load(); failure != nil {
 			return "since the resolver cannot list them", []any{"error", *failure}
 		}
 		return "and the resolver has not listed any yet", nil
-	case len(d.listing.clusters()) > 0:
+	case len(d.fleet.listing.clusters()) > 0:
 		return "since this replica owns none of those that the resolver lists: is Options.Sharding started?", nil
 	}
 
 	const none = "and the resolver lists none: those that appear are taken up"
-	if named, ok := d.options.Resolver.(fmt.Stringer); ok {
+	if named, ok := d.fleet.options.Resolver.(fmt.Stringer); ok {
 		return none, []any{"resolver", named.String()}
 	}
 
@@ -241,23 +233,6 @@ type listing struct {
 	failure    atomic.Pointer[string] // of the last list, until one succeeds
 }
 
-func newListing() *listing {
-	return &listing{
-		relisting:  make(chan struct{}, 1),
-		rechecking: make(chan struct{}, 1),
-		reassigned: make(chan struct{}, 1),
-	}
-}
-
-// relist has the resolver's list read again, if it has one.
-func (l *listing) relist() { wake(l.relisting) }
-
-// recheck has it read again, too, since a forgotten cluster may be back.
-func (l *listing) recheck() { wake(l.rechecking) }
-
-// reassign has the last list compared with what the replica owns.
-func (l *listing) reassign() { wake(l.reassigned) }
-
 // set records the last list of clusters.
 func (l *listing) set(keys []client.ObjectKey) {
 	last := make(map[client.ObjectKey]struct{}, len(keys))
@@ -273,23 +248,6 @@ func (l *listing) clusters() map[client.ObjectKey]struct{} {
 		return *last
 	}
 	return nil
-}
-
-// lists reports whether the last list has a cluster.
-func (l *listing) lists(key client.ObjectKey) bool {
-	_, ok := l.clusters()[key]
-	return ok
-}
-
-// current returns the clusters of the last list but for those that were
-// forgotten since.
-func (l *listing) current() (keys []client.ObjectKey) {
-	for key := range l.clusters() {
-		if !l.forgotten.since(key, time.Time{}) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }
 
 // forgottenFor is how long a forgotten cluster is remembered as such. The

@@ -221,6 +221,16 @@ func (e *ClusterError) Error() string {
 // Unwrap returns the cause.
 func (e *ClusterError) Unwrap() error { return e.Err }
 
+// clusterError returns a [*ClusterError].
+func clusterError(op string, cluster client.ObjectKey, gvk schema.GroupVersionKind, err error) error {
+	return &ClusterError{
+		Cluster: cluster,
+		GVK:     gvk,
+		Op:      op,
+		Err:     err,
+	}
+}
+
 // OptionError names an invalid option.
 type OptionError struct {
 	Field string

@@ -19,10 +19,14 @@ import (
 // maxInstances bounds the search for a free name of the label "cache".
 const maxInstances = 1000
 
+// descs are all that describe returned.
+var descs []*prometheus.Desc
+
 // describe returns the description of a metric. The label "cache" distinguishes
 // instances in one process.
 func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("fleetcache_"+name, help, labels, nil)
+	descs = append(descs, prometheus.NewDesc("fleetcache_"+name, help, labels, nil))
+	return descs[len(descs)-1]
 }
 
 // Descriptions of the metrics that are computed at each scrape. The series of a
@@ -134,7 +138,10 @@ func (e *exporter) unregister() {
 // counted returns the metrics that are counted as things happen, and those of
 // Options.Persist and Options.Sharding.
 func (e *exporter) counted() []prometheus.Collector {
-	counted := e.cc.metrics.all()
+	m := e.cc.metrics
+	counted := []prometheus.Collector{
+		m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.outdated, m.panics,
+	}
 	if e.cc.keeper != nil {
 		counted = append(counted, e.cc.keeper.Collectors()...)
 	}
@@ -146,12 +153,7 @@ func (e *exporter) counted() []prometheus.Collector {
 
 // Describe implements prometheus.Collector.
 func (e *exporter) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descClusters, descUp, descReason, descTwins, descStale, descConnects, descResets, descInformer, descUnsynced,
-		descUnmapped, descRefs, descObjects, descBytes, descStalls, descRejected, descExpiry, descSubs, descLists,
-		descWatches, descResumes, descRestores, descResyncs, descBuild, descOwners, descDeclared, descAudits,
-		descShared, descMoves,
-	} {
+	for _, d := range descs {
 		out <- d
 	}
 

@@ -159,12 +159,7 @@ func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.Li
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, &ClusterError{
-			Cluster: h.key,
-			GVK:     id.GVK,
-			Op:      "watch",
-			Err:     err,
-		}
+		return nil, clusterError("watch", h.key, id.GVK, err)
 	}
 
 	return h.cc.clusters.watch(h.key, id)
@@ -176,14 +171,8 @@ func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.Li
 // reports whether that answers reads now.
 func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
-		return nil, false, &ClusterError{
-			Cluster: h.key,
-			GVK:     gvk,
-			Op:      "watch",
-			Err:     context.Cause(ctx),
-		}
+		return nil, false, clusterError("watch", h.key, gvk, context.Cause(ctx))
 	}
-
 	c, w, err := h.cc.clusters.acquire(h.key, watchset.Selection{GVK: gvk}, true)
 	if err != nil {
 		return nil, false, err
@@ -213,14 +202,7 @@ func (h Cluster) WatchStatuses() ([]status.Watch, error) {
 // joins a [*ClusterError] for the cluster, or for each kind, which [IsWaiting]
 // and [ReasonOf] classify.
 func (h Cluster) Serving(kinds ...client.Object) error {
-	fail := func(gvk schema.GroupVersionKind, err error) error {
-		return &ClusterError{
-			Cluster: h.key,
-			GVK:     gvk,
-			Op:      "serve",
-			Err:     err,
-		}
-	}
+	fail := func(gvk schema.GroupVersionKind, err error) error { return clusterError("serve", h.key, gvk, err) }
 	r := &reader{fleet: h.cc.clusters, key: h.key}
 	c, err := r.cluster(context.Background(), &readOptions{}, watchset.Selection{})
 	if err == nil {
@@ -262,7 +244,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 // Indexed reports whether reads of cached objects of the cluster can select by
 // a field: by an index, or by the object's namespace or name.
 func (h Cluster) Indexed(gvk schema.GroupVersionKind, field string) bool {
-	return field == watchset.FieldName || field == watchset.FieldNamespace || h.cc.clusters.indexes.find(h.key, gvk, field) != nil
+	return field == watchset.FieldName || field == watchset.FieldNamespace || h.cc.indexes.find(h.key, gvk, field) != nil
 }
 
 // IsNamespaced reports whether the objects of a kind have a namespace. known is
@@ -349,22 +331,14 @@ func (h Cluster) Work(ctx context.Context) (context.Context, context.CancelFunc,
 // hooks returns what the clients handed out call.
 func (c *cluster) hooks() liveclient.Hooks {
 	return liveclient.Hooks{
-		Failed: c.failed,
-		Begin:  c.wants.BeginShowing,
+		Failed: func(op string, gvk schema.GroupVersionKind, err error) error {
+			return clusterError(op, c.key, gvk, err)
+		},
+		Begin: c.wants.BeginShowing,
 		Write: func(ctx context.Context, call func(context.Context) error) error {
 			return c.fleet.tenure.Write(ctx, c.key, call)
 		},
 		Writes: c.writes,
-	}
-}
-
-// failed returns the error of an operation on a kind.
-func (c *cluster) failed(op string, gvk schema.GroupVersionKind, err error) error {
-	return &ClusterError{
-		Cluster: c.key,
-		GVK:     gvk,
-		Op:      op,
-		Err:     err,
 	}
 }
 

@@ -226,7 +226,8 @@ func (x *addedIndex) failed(cluster, name client.ObjectKey, err error, text stri
 	}
 	if !x.logged.Swap(true) {
 		x.shared.log.Error(err, "Index function failed; lists by its field fail. Further failures are not logged",
-			"cluster", clusterName(cluster), "kind", kindName(x.GVK), "field", x.Field, "object", objectName(name), "failure", text)
+			"cluster", clusterName(cluster), "kind", kindName(x.GVK), "field", x.Field, "object", objectName(name),
+			"failure", text)
 	}
 	return &IndexError{
 		Cluster: cluster,

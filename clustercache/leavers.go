@@ -72,19 +72,6 @@ type leavers struct {
 	of      map[Owner]*leaver
 }
 
-func newLeavers(timers *timetable.Timers, owners func(need) []Owner, heard func() bool) *leavers {
-	l := &leavers{
-		timers:  timers,
-		owners:  owners,
-		heard:   heard,
-		states:  map[need]*needState{},
-		leaving: map[Owner][]*leaving{},
-		of:      map[Owner]*leaver{},
-	}
-	l.forgetting = timetable.NewTimer(l.forget)
-	return l
-}
-
 // began makes a need that was acquired known, and ended makes it forgotten.
 func (l *leavers) began(n need) {
 	l.mu.Lock()

@@ -49,9 +49,7 @@ func (c *caches) list(
 }
 
 // selectAll selects the objects of a list from the cache.
-func (c *caches) selectAll(
-	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
-) (selected, error) {
+func (c *caches) selectAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
 	switch lo.Continue {
 	case "":
 	case cutAtLimit:
@@ -78,14 +76,6 @@ type selected struct {
 	objects []*informerpool.Object
 	version string
 	cut     bool // at Limit: there are more
-}
-
-// limited cuts at a limit, if there is one.
-func (s selected) limited(limit int64) selected {
-	if limit > 0 && int64(len(s.objects)) > limit {
-		s.objects, s.cut = s.objects[:limit], true
-	}
-	return s
 }
 
 // lookUpAll finds the objects of a list in the cache.
@@ -143,7 +133,11 @@ func (c *caches) selectFrom(
 		return c.selectFrom(o, want, lo)
 	}
 
-	return selected{objects: objects, version: rv}.limited(lo.Limit), true, nil
+	found = selected{objects: objects, version: rv}
+	if lo.Limit > 0 && int64(len(objects)) > lo.Limit {
+		found.objects, found.cut = objects[:lo.Limit], true
+	}
+	return found, true, nil
 }
 
 // coverList returns the wants that have everything that a list selects and that
@@ -242,7 +236,7 @@ func (c *caches) query(
 	}
 	var keep filters
 	for _, r := range lo.FieldSelector.Requirements() {
-		index := c.indexes.find(c.cluster, want.GVK, r.Field)
+		index := c.shared.indexes.find(c.cluster, want.GVK, r.Field)
 		switch {
 		case r.Field == watchset.FieldName:
 			keep = append(keep,

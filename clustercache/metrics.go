@@ -24,39 +24,34 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{
-		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetcache_probes_total", Help: "Probes by result.",
-		}, []string{"result"}),
-		probeTook: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "fleetcache_probe_duration_seconds",
-			Help:    "Time that probes took.",
-			Buckets: prometheus.ExponentialBuckets(0.005, 3, 8),
-		}),
-		connTook: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "fleetcache_connect_duration_seconds",
-			Help:    "Time that attempts to connect took, failed ones included.",
-			Buckets: prometheus.ExponentialBuckets(0.005, 3, 8),
-		}),
-		connFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetcache_connect_failures_total", Help: "Attempts to connect that failed, by reason.",
-		}, []string{"reason"}),
-		listTook: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "fleetcache_list_duration_seconds", Help: "Time that lists took, streamed ones included.",
-			Buckets: prometheus.ExponentialBuckets(0.01, 4, 8),
-		}),
-		indexFailed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetcache_index_failures_total", Help: "Objects for which a function of an index failed.",
-		}),
-		outdated: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetcache_reads_outdated_total",
-			Help: "Times that a cache did not answer a read because another watch had shown a later state.",
-		}),
-		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetcache_callback_panics_total", Help: "Panics of functions that the operator gave, by function.",
-		}, []string{"callback"}),
+		probes:    counters("probes_total", "Probes by result.", "result"),
+		probeTook: durations("probe_duration_seconds", "Time that probes took.", 0.005, 3),
+		connTook: durations("connect_duration_seconds",
+			"Time that attempts to connect took, failed ones included.", 0.005, 3),
+		connFailed:  counters("connect_failures_total", "Attempts to connect that failed, by reason.", "reason"),
+		listTook:    durations("list_duration_seconds", "Time that lists took, streamed ones included.", 0.01, 4),
+		indexFailed: counter("index_failures_total", "Objects for which a function of an index failed."),
+		outdated: counter("reads_outdated_total",
+			"Times that a cache did not answer a read because another watch had shown a later state."),
+		panics: counters("callback_panics_total", "Panics of functions that the operator gave, by function.", "callback"),
 	}
 	m.panics.WithLabelValues("Handler") // present from the start, so that an increase is seen
 	return m
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: "fleetcache_" + name, Help: help})
+}
+
+func counters(name, help, label string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fleetcache_" + name, Help: help}, []string{label})
+}
+
+// durations returns a histogram of eight buckets, the first of which ends at
+// least seconds.
+func durations(name, help string, least, factor float64) prometheus.Histogram {
+	buckets := prometheus.ExponentialBuckets(least, factor, 8)
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "fleetcache_" + name, Help: help, Buckets: buckets})
 }
 
 // Probed counts one probe.
@@ -77,10 +72,3 @@ func (m *metrics) NotConnected(reason string) { m.connFailed.WithLabelValues(rea
 
 // panicked counts the panic of a function of the operator. Its caller logs it.
 func (m *metrics) panicked(name string) { m.panics.WithLabelValues(name).Inc() }
-
-// all returns the metrics.
-func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{
-		m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.outdated, m.panics,
-	}
-}

@@ -49,7 +49,6 @@ var _ client.Reader = (*reader)(nil)
 var (
 	errReadIntoNil = errors.New("the object or list to read into is nil")
 	errNoName      = errors.New("the name of the object is empty")
-	errNoNamespace = errors.New("the namespace of the object is empty, and the kind is in namespaces")
 )
 
 // Get implements client.Reader.
@@ -83,7 +82,6 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 		case o.written != nil && apistatus.SaysAbsent(err) && (&client.GetOptions{}).ApplyOptions(opts).Raw == nil:
 			o.written.Absent()
 		}
-		return r.fail(gvk, "get", err)
 	}
 
 	return r.fail(gvk, "get", err)
@@ -166,7 +164,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 				o.written.Listed(list.GetResourceVersion(), lacking(list, &lo))
 			}
 		}
-		return r.fail(gvk, "list", unindexed(err, &lo))
+		err = unindexed(err, &lo)
 	}
 
 	return r.fail(gvk, "list", err)
@@ -273,12 +271,7 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 	if !apistatus.IsAnswer(err) {
 		err = apistatus.AboutOther(err)
 	}
-	return &ClusterError{
-		Cluster: r.key,
-		GVK:     gvk,
-		Op:      op,
-		Err:     err,
-	}
+	return clusterError(op, r.key, gvk, err)
 }
 
 // cluster returns the cluster if a read may proceed, with an informer under way

@@ -34,7 +34,13 @@ const (
 )
 
 // readOption is an option of reads that controller-runtime does not define.
-type readOption interface{ applyToRead(*readOptions) }
+type readOption interface {
+	client.GetOption
+	client.ListOption
+	applyToRead(*readOptions)
+}
+
+var _ = []readOption{PreferCache, MaxStaleness(0), NotOlderThan(""), (*Origin)(nil), ForApply}
 
 type readOptions struct {
 	mode    ReadMode
@@ -47,17 +53,6 @@ type readOptions struct {
 	written  *writes.Pending // what has to be shown; nil: nothing
 }
 
-var (
-	_ client.GetOption  = PreferCache
-	_ client.ListOption = PreferCache
-	_ client.GetOption  = MaxStaleness(0)
-	_ client.ListOption = MaxStaleness(0)
-	_ client.GetOption  = NotOlderThan("")
-	_ client.ListOption = NotOlderThan("")
-	_ client.GetOption  = (*Origin)(nil)
-	_ client.ListOption = (*Origin)(nil)
-)
-
 // ApplyToGet implements client.GetOption.
 func (ReadMode) ApplyToGet(*client.GetOptions) {}
 
@@ -68,17 +63,10 @@ func (m ReadMode) applyToRead(o *readOptions) { o.mode = m }
 
 // String returns the mode's name.
 func (m ReadMode) String() string {
-	switch m {
-	case PreferCache:
-		return "PreferCache"
-	case CacheOnly:
-		return "CacheOnly"
-	case AutoWatch:
-		return "AutoWatch"
-	case LiveOnly:
-		return "LiveOnly"
+	names := [...]string{"PreferCache", "CacheOnly", "AutoWatch", "LiveOnly"}
+	if int(m) < len(names) {
+		return names[m]
 	}
-
 	return "unknown"
 }
 
@@ -143,11 +131,6 @@ func (o *Origin) applyToRead(to *readOptions) { to.origin = o }
 const ForApply forApply = true
 
 type forApply bool
-
-var (
-	_ client.GetOption  = ForApply
-	_ client.ListOption = ForApply
-)
 
 // ApplyToGet implements client.GetOption.
 func (forApply) ApplyToGet(*client.GetOptions) {}

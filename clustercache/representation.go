@@ -124,32 +124,26 @@ func (v *views) passes(predicates []predicate.Predicate, e informerpool.Event) (
 	if len(predicates) == 0 {
 		return true, nil
 	}
-	var generic, change bool
-	var err error
 	if e.Requested {
-		if generic, err = v.all(predicates, e, ask{generic: true}); generic || err != nil {
-			return generic, err
+		if ok, err := v.all(predicates, e, true); ok || err != nil {
+			return ok, err
 		}
 	}
 	if e.Resync {
 		return false, nil
 	}
-	change, err = v.all(predicates, e, ask{})
-
-	return change, err
+	return v.all(predicates, e, false)
 }
 
-// ask selects how predicates are called for an event.
-type ask struct{ generic bool }
-
-// all reports whether all predicates let an event pass.
-func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how ask) (bool, error) {
+// all reports whether all predicates let an event pass, as a change or as a
+// generic event.
+func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, generic bool) (bool, error) {
 	for _, p := range predicates {
 		in := events.AsGiven
 		if metadataOnly(p) {
 			in = events.Packed
 		}
-		if ok, err := v.one(p, e, in, how); !ok || err != nil {
+		if ok, err := v.one(p, e, in, generic); !ok || err != nil {
 			return false, err
 		}
 	}
@@ -158,7 +152,7 @@ func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how 
 }
 
 // one calls one predicate with objects in a representation.
-func (v *views) one(p predicate.Predicate, e informerpool.Event, in events.Representation, how ask) (bool, error) {
+func (v *views) one(p predicate.Predicate, e informerpool.Event, in events.Representation, generic bool) (bool, error) {
 	var before, after client.Object
 	var err error
 	if e.Old != nil {
@@ -172,9 +166,9 @@ func (v *views) one(p predicate.Predicate, e informerpool.Event, in events.Repre
 	}
 
 	switch {
-	case how.generic && after != nil:
+	case generic && after != nil:
 		return p.Generic(event.GenericEvent{Object: after}), nil
-	case how.generic:
+	case generic:
 		return p.Generic(event.GenericEvent{Object: before}), nil
 	case e.Type == informerpool.Added:
 		return p.Create(event.CreateEvent{Object: after, IsInInitialList: e.Initial}), nil

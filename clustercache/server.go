@@ -31,16 +31,13 @@ type server struct {
 	shared  *shared
 	cluster client.ObjectKey
 	conn    *connection.Connection
-	indexes *indexes
 	live    *liveclient.Factory
 }
 
 // read queries the API server. If the origin is wanted, the server's
 // identity is queried once more after the answer: the proof that admitted the
 // read may be a minute old, and behind a proxy the cluster another one since.
-func (s *server) read(
-	ctx context.Context, o *readOptions, read func(context.Context, client.Reader) error,
-) error {
+func (s *server) read(ctx context.Context, o *readOptions, read func(context.Context, client.Reader) error) error {
 	live, err := s.live.Reader()
 	if err != nil {
 		return err
@@ -112,7 +109,7 @@ func (s *server) splitFields(
 	}
 	var others []fields.Selector
 	for _, r := range selector.Requirements() {
-		index := s.indexes.find(s.cluster, gvk, r.Field)
+		index := s.shared.indexes.find(s.cluster, gvk, r.Field)
 		switch {
 		case index != nil && r.Field != watchset.FieldName && r.Field != watchset.FieldNamespace:
 			indexed = append(indexed, indexedField{Requirement: r, index: index})

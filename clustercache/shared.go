@@ -31,14 +31,12 @@ type shared struct {
 	pool    *informerpool.Pool
 	tenure  *tenure.Tenure // nil without Options.Sharding
 	metrics *metrics
+	indexes *indexes
 
 	events  *broadcaster              // of clusters
 	watches levelHub[status.WatchKey] // the watches that changed
 	owners  levelHub[Owner]           // the owners whose reads may be answered differently
 }
-
-// observed reports whether changes of watches are of interest.
-func (s *shared) observed() bool { return s.watches.any() || s.owners.any() }
 
 // lifetime is that of a ClusterCache: from New to the end of Start.
 type lifetime struct {
@@ -104,30 +102,26 @@ type notice struct {
 func (n *notice) set() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.over && n.timer == nil {
-		n.timer = time.AfterFunc(noticeAfter, n.due)
+	if n.over || n.timer != nil {
+		return
 	}
+	n.timer = time.AfterFunc(noticeAfter, func() {
+		if n.end() {
+			n.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
+				"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
+				"or by the program itself")
+		}
+	})
 }
 
-func (n *notice) due() {
-	n.mu.Lock()
-	over := n.over
-	n.over = true
-	n.mu.Unlock()
-
-	if !over {
-		n.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
-			"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
-			"or by the program itself")
-	}
-}
-
-// close cancels the notice.
-func (n *notice) close() {
+// end ends the notice, and reports whether it was not over.
+func (n *notice) end() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	over := n.over
 	n.over = true
 	if n.timer != nil {
 		n.timer.Stop()
 	}
+	return !over
 }

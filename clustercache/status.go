@@ -85,12 +85,7 @@ func (c *cluster) addFailing(s *status.Cluster, sum informerpool.Summary) {
 	case sum.Refuted > 0:
 		s.LastError = &ClusterError{Cluster: c.key, Op: "watch", Err: sum.Refutation} // names the resource
 	default:
-		s.LastError = &ClusterError{
-			Cluster: c.key,
-			GVK:     first.GVK,
-			Op:      "watch",
-			Err:     err,
-		}
+		s.LastError = clusterError("watch", c.key, first.GVK, err)
 	}
 	s.Reason = ReasonOf(s.LastError)
 }

@@ -19,11 +19,12 @@ import (
 
 // subscription is an events.Subscription. It delivers events to one handler.
 type subscription struct {
-	shared   *shared
-	kind     string // of the events, for the log
-	delivery delivery
-	touched  atomic.Bool // by Start or Stop
-	stopped  atomic.Bool
+	delivery
+
+	shared  *shared
+	kind    string      // of the events, for the log
+	touched atomic.Bool // by Start or Stop
+	stopped atomic.Bool
 }
 
 // newSubscription returns a subscription, and logs if it is not started soon:
@@ -46,9 +47,9 @@ type delivery interface {
 	// waits, or until ctx ends.
 	wait(ctx context.Context) error
 	pause(paused bool)
-	trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey)
-	triggerAll()
-	failures() int64
+	Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey)
+	TriggerAll()
+	Failures() int64
 }
 
 func (s *subscription) Start() {
@@ -57,31 +58,23 @@ func (s *subscription) Start() {
 		s.shared.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting it again",
 			"events", s.kind)
 	}
-	s.delivery.start()
+	s.start()
 }
 
 func (s *subscription) Stop() {
 	s.touched.Store(true)
 	s.stopped.Store(true)
-	s.delivery.stop()
+	s.stop()
 }
 
 func (s *subscription) Close(ctx context.Context) error {
 	s.Stop()
-	return s.delivery.wait(ctx)
+	return s.wait(ctx)
 }
 
-func (s *subscription) Pause() { s.delivery.pause(true) }
+func (s *subscription) Pause() { s.pause(true) }
 
-func (s *subscription) Continue() { s.delivery.pause(false) }
-
-func (s *subscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
-	s.delivery.trigger(cluster, gvk, object)
-}
-
-func (s *subscription) TriggerAll() { s.delivery.triggerAll() }
-
-func (s *subscription) Failures() int64 { return s.delivery.failures() }
+func (s *subscription) Continue() { s.pause(false) }
 
 // worker calls the handler of a delivery, on a goroutine that Start of the
 // ClusterCache waits for.
@@ -161,4 +154,4 @@ func (w *worker) wait(ctx context.Context) error {
 	}
 }
 
-func (w *worker) failures() int64 { return w.failed.Load() }
+func (w *worker) Failures() int64 { return w.failed.Load() }

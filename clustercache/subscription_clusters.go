@@ -25,13 +25,7 @@ type clusterSubscription struct {
 	fleet     *clusters
 	handler   func(events.Cluster)
 	silentFor []time.Duration // sorted
-
-	mu struct { // taken before the locks of the worker and the broadcaster
-		sync.Mutex
-
-		queue  *clusterSubscriber // nil before start
-		paused bool
-	}
+	queue     *clusterSubscriber
 }
 
 func newClusterSubscription(
@@ -42,36 +36,29 @@ func newClusterSubscription(
 		fleet:     fleet,
 		handler:   handler,
 		silentFor: slices.Compact(slices.Sorted(slices.Values(silentFor))),
+		queue:     newClusterSubscriber(),
 	}
 }
 
 func (s *clusterSubscription) start() {
 	s.fleet.used()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if !s.begin() {
-		return
+	if s.begin() {
+		s.fleet.events.subscribe(s.queue)
+		s.work(s.run, func() { s.fleet.events.unsubscribe(s.queue) })
 	}
-	s.mu.queue = s.fleet.events.subscribe()
-	if s.mu.paused { // before there is anything to deliver
-		s.fleet.events.pause(s.mu.queue, true)
-	}
-	queue := s.mu.queue
-	s.work(func() { s.run(queue) }, func() { s.fleet.events.unsubscribe(queue) })
 }
 
-func (s *clusterSubscription) run(queue *clusterSubscriber) {
+func (s *clusterSubscription) run() {
 	silences := &silences{
 		fleet: s.fleet,
 		after: s.silentFor,
-		queue: queue,
+		queue: s.queue,
 		of:    map[client.ObjectKey]*silence{},
 	}
 	defer silences.stop()
 
 	for {
-		e, ok := queue.next(s.ctx)
+		e, ok := s.queue.next(s.ctx)
 		if !ok {
 			return
 		}
@@ -81,26 +68,15 @@ func (s *clusterSubscription) run(queue *clusterSubscriber) {
 	}
 }
 
-func (s *clusterSubscription) pause(paused bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.paused = paused
-	if s.mu.queue != nil {
-		s.fleet.events.pause(s.mu.queue, paused)
-	}
+func (s *clusterSubscription) pause(paused bool) { s.fleet.events.pause(s.queue, paused) }
+
+func (s *clusterSubscription) Trigger(cluster client.ObjectKey, _ schema.GroupVersionKind, _ client.ObjectKey) {
+	s.fleet.events.replay(s.queue, cluster)
 }
 
-func (s *clusterSubscription) trigger(cluster client.ObjectKey, _ schema.GroupVersionKind, _ client.ObjectKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.queue != nil {
-		s.fleet.events.replay(s.mu.queue, cluster)
-	}
-}
-
-func (s *clusterSubscription) triggerAll() {
+func (s *clusterSubscription) TriggerAll() {
 	for _, c := range s.fleet.all() {
-		s.trigger(c.key, schema.GroupVersionKind{}, client.ObjectKey{})
+		s.fleet.events.replay(s.queue, c.key)
 	}
 }
 

@@ -61,7 +61,7 @@ func (s *levelSubscription[K]) start() {
 	if s.listen != nil {
 		s.listen()
 	}
-	s.triggerAll()
+	s.TriggerAll()
 	for _, c := range s.fleet.all() {
 		c.wants.Observe()
 	}
@@ -89,15 +89,13 @@ func (s *levelSubscription[K]) end() {
 
 func (s *levelSubscription[K]) pause(paused bool) { s.queue.pause(paused) }
 
-func (s *levelSubscription[K]) trigger(
-	cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey,
-) {
+func (s *levelSubscription[K]) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
 	for _, key := range s.named(cluster, gvk, object) {
 		s.queue.put(key, true)
 	}
 }
 
-func (s *levelSubscription[K]) triggerAll() {
+func (s *levelSubscription[K]) TriggerAll() {
 	for _, key := range s.all() {
 		s.queue.put(key, true)
 	}

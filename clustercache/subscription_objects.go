@@ -93,12 +93,7 @@ func (s *objectSubscription) start() {
 	// during the loop below is offered by its adder as well, and twice does no
 	// harm.
 	s.others.add(s)
-
-	s.mu.Lock()
-	stopped := s.stopped
-	s.mu.Unlock()
-
-	if stopped { // perhaps before the subscription was registered: then stop has not unregistered it
+	if s.isStopped() { // perhaps before the subscription was registered: then stop has not unregistered it
 		s.others.remove(s)
 		return
 	}
@@ -110,6 +105,12 @@ func (s *objectSubscription) start() {
 	s.noticeUnwatched()
 }
 
+func (s *objectSubscription) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
 // noticeUnwatched logs if, some seconds later, nothing watches what the
 // subscription selects: it would never have an event.
 func (s *objectSubscription) noticeUnwatched() {
@@ -117,11 +118,7 @@ func (s *objectSubscription) noticeUnwatched() {
 		return
 	}
 	s.fleet.timers.Set(timetable.NewTimer(func() {
-		s.mu.Lock()
-		stopped := s.stopped
-		s.mu.Unlock()
-
-		if stopped || s.watched() {
+		if s.isStopped() || s.watched() {
 			return
 		}
 		s.fleet.log.Info("Nothing watches what a subscription to objects selects, so it has no events; "+
@@ -149,20 +146,6 @@ func (s *objectSubscription) kinds() (names []string) {
 		}
 	}
 	return names
-}
-
-// changed is called with each change of a cluster.
-func (s *objectSubscription) changed(c *cluster, what change) {
-	switch what {
-	case isKnown:
-		s.clusterAdded(c)
-	case isGained, reassigned:
-		s.reassigned(c, what == isGained)
-	case phaseChanged:
-		s.phaseChanged(c)
-	case relabeled:
-		s.relabeled(c)
-	}
 }
 
 // wants reports whether the subscription selects c. It recovers from a panic of
@@ -374,8 +357,8 @@ func (s *objectSubscription) letGo(c *cluster, id watchset.Selection, w *Watch) 
 	s.clusterAdded(c)
 }
 
-// trigger delivers an object again, if it is cached.
-func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
+// Trigger delivers an object again, if it is cached.
+func (s *objectSubscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
 	c := s.fleet.find(cluster)
 	if c == nil {
 		return
@@ -385,8 +368,8 @@ func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupV
 	}
 }
 
-// triggerAll delivers every object again.
-func (s *objectSubscription) triggerAll() {
+// TriggerAll delivers every object again.
+func (s *objectSubscription) TriggerAll() {
 	for _, c := range s.fleet.all() {
 		s.resyncCluster(c)
 	}
@@ -402,7 +385,7 @@ func (s *objectSubscription) resyncCluster(c *cluster) {
 // every object would delay other timers.
 func (s *objectSubscription) resyncDue() {
 	s.fleet.spawn(func() {
-		s.triggerAll()
+		s.TriggerAll()
 		s.setResync()
 	})
 }
@@ -449,7 +432,7 @@ func (s *objectSubscription) pause(paused bool) {
 	}
 }
 
-func (s *objectSubscription) failures() int64 { return s.pool.Panics() + s.misfit.Load() }
+func (s *objectSubscription) Failures() int64 { return s.pool.Panics() + s.misfit.Load() }
 
 // subscriptions are the subscriptions to objects.
 type subscriptions struct {
@@ -457,10 +440,6 @@ type subscriptions struct {
 
 	mu  sync.Mutex // protects all; nothing else is locked under it
 	all map[*objectSubscription]struct{}
-}
-
-func newSubscriptions(fleet *clusters) *subscriptions {
-	return &subscriptions{fleet: fleet, all: map[*objectSubscription]struct{}{}}
 }
 
 // add registers a subscription that has started.
@@ -487,7 +466,16 @@ func (s *subscriptions) started() []*objectSubscription {
 // changed is called with each change of a cluster. It does not block.
 func (s *subscriptions) changed(c *cluster, what change) {
 	for _, o := range s.started() {
-		o.changed(c, what)
+		switch what {
+		case isKnown:
+			o.clusterAdded(c)
+		case isGained, reassigned:
+			o.reassigned(c, what == isGained)
+		case phaseChanged:
+			o.phaseChanged(c)
+		case relabeled:
+			o.relabeled(c)
+		}
 	}
 }
 
@@ -547,11 +535,8 @@ func (s *subscriptions) selected(spec events.Selection) ([]watchset.Selection, e
 }
 
 // subscribe returns a subscription, which start begins and stop ends. It calls
-// handle with one event at a time. The subscription counts a
-// panic in handle or in a predicate.
-func (s *subscriptions) subscribe(
-	spec events.Selection, handle func(events.Object),
-) (*objectSubscription, error) {
+// handle with one event at a time, and counts a panic in it or in a predicate.
+func (s *subscriptions) subscribe(spec events.Selection, handle func(events.Object)) (*objectSubscription, error) {
 	if spec.Representation > events.Metadata {
 		return nil, &OptionError{Field: "Representation", Err: ErrUnsupported}
 	}
@@ -576,8 +561,8 @@ func (s *subscriptions) subscribe(
 	return o, nil
 }
 
-// given returns the representation in which each kind was named,
-// and Typed for a kind named in several representations.
+// given returns the representation in which each kind was named, and Typed for
+// a kind named in several representations.
 func (s *subscriptions) given(spec events.Selection) map[schema.GroupVersionKind]events.Representation {
 	kinds := slices.Clone(spec.Kinds)
 	for _, s := range spec.Narrowed {

@@ -86,7 +86,14 @@ func (w *Watch) retire() { w.end(w.c.wants.Retire) }
 func (w *Watch) end(give func(*watchset.Want)) {
 	w.once.Do(func() {
 		close(w.released)
-		w.stopRegistrations()
+		w.mu.Lock()
+		registrations := w.registrations // to which none is added any more
+		w.registrations = nil
+		w.mu.Unlock()
+
+		for r := range registrations {
+			r.stop()
+		}
 		give(w.want)
 	})
 }
@@ -277,12 +284,7 @@ func (w *Watch) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &ClusterError{
-		Cluster: w.c.key,
-		GVK:     w.want.GVK,
-		Op:      op,
-		Err:     err,
-	}
+	return clusterError(op, w.c.key, w.want.GVK, err)
 }
 
 // Status returns a snapshot of the watch.
@@ -407,17 +409,4 @@ func (w *Watch) keep(r *Registration) bool {
 	w.registrations[r] = struct{}{}
 
 	return true
-}
-
-// stopRegistrations ends all registrations. The watch is already marked as
-// released, so none is added.
-func (w *Watch) stopRegistrations() {
-	w.mu.Lock()
-	rs := w.registrations
-	w.registrations = nil
-	w.mu.Unlock()
-
-	for r := range rs {
-		r.stop()
-	}
 }
