@@ -4,18 +4,17 @@
 package clustercache
 
 import (
-	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
@@ -29,14 +28,15 @@ import (
 // cluster is one remote cluster: its connection, and what is read and watched
 // over it.
 type cluster struct {
-	cc     *ClusterCache
+	fleet  *clusters
 	key    client.ObjectKey
 	name   string
 	conn   *connection.Connection
 	mapper *restmap.Mapper
 	reader *reader
-	live   *liveclient.Factory
 	wants  *watchset.Set
+	caches *caches
+	server *server
 	writes *writes.Log // nil without Options.ReadYourWrites
 
 	pinned  atomic.Bool // stays known without a watch
@@ -54,18 +54,47 @@ type cluster struct {
 	}
 }
 
-func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
+// clusterHooks are called by the known clusters. None of them blocks.
+type clusterHooks struct {
+	added        func(c *cluster) // before it is resolved, and with the lock of the clusters
+	changed      func(c *cluster, what change)
+	bound        func(c *cluster, want *watchset.Want)   // a want has got its lease
+	watchChanged func(c *cluster, id watchset.Selection) // reads of it may be answered differently
+	resolved     func(key client.ObjectKey)              // the resolver's answer may have changed
+}
+
+// change is what has changed of a cluster.
+type change int
+
+const (
+	isKnown change = iota
+	isForgotten
+	isGained   // by this replica
+	reassigned // its slot has changed, and was not gained
+	phaseChanged
+	reasonChanged
+	relabeled
+	answersChanged // reads may be answered differently
+)
+
+func newCluster(fleet *clusters, key client.ObjectKey) *cluster {
 	c := &cluster{
-		cc:     cc,
+		fleet:  fleet,
 		key:    key,
 		name:   clusterName(key),
-		reader: &reader{cc: cc, key: key, mode: cc.options.ReadMode},
+		reader: &reader{fleet: fleet, key: key, mode: fleet.options.ReadMode},
 	}
-	c.conn = connection.New(&cc.connections, key, c)
+	c.conn = connection.New(&fleet.connections, key, c)
 	c.mapper = c.conn.Mapper()
 	c.wants = newWants(c)
-	c.live = newLive(c)
-	if cc.options.ReadYourWrites > 0 {
+	c.server = newServer(c)
+	c.caches = &caches{
+		shared:  fleet.shared,
+		cluster: key,
+		conn:    c.conn,
+		wants:   c.wants,
+	}
+	if fleet.options.ReadYourWrites > 0 {
 		c.writes = writes.New(func() informerpool.Epoch { return c.conn.View().Epoch })
 	}
 
@@ -76,17 +105,16 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 // Options.Discover is set.
 func (c *cluster) unpin() {
 	c.pinned.Store(false)
-	c.leaving.Store(!c.cc.options.Discover)
+	c.leaving.Store(!c.fleet.options.Discover)
 	c.letGo()
 }
 
 // leave gives up a cluster without a pin or want, as Disengage would.
 func (c *cluster) leave() {
-	if c.Wanted() {
-		return
+	if !c.Wanted() {
+		c.leaving.Store(!c.fleet.options.Discover)
+		c.letGo()
 	}
-	c.leaving.Store(!c.cc.options.Discover)
-	c.letGo()
 }
 
 // letGo ends a cluster that is not wanted, if it was given up or is gone.
@@ -95,41 +123,16 @@ func (c *cluster) letGo() {
 	case c.Wanted():
 	case c.conn.View().Phase == phase.Gone:
 		c.Gone()
-	case c.leaving.Load(), c.cc.options.Discover && !c.cc.tenure.Serves(c.key):
+	case c.leaving.Load(), c.fleet.options.Discover && !c.fleet.tenure.Serves(c.key):
 		c.conn.Release()
 	}
 }
 
-// reassigned is called when the cluster's slot has changed.
-func (c *cluster) reassigned(gained bool) {
-	c.announce()
-	for _, s := range c.cc.subscriptions() {
-		s.reassigned(c, gained)
-	}
-	c.cc.declared.consider(c)
-}
-
-// filled reports whether everything that is watched has been listed, as far as
-// the cluster can be reached, and serves and permits it.
-func (c *cluster) filled() bool {
-	switch v := c.conn.View(); {
-	case v.Phase == phase.Connecting, v.Phase == phase.Pending && v.Reason == "",
-		v.Phase == phase.Gone && v.Reason == status.ReasonReleased:
-		return false
-	case !v.Connected:
-		return true
-	}
-
-	for _, w := range c.wants.All() {
-		lease, _, err := c.wants.Look(w)
-		if lease != nil && !c.listed(lease) {
-			err = lease.Status().LastError
-		}
-		if err == nil && (lease == nil || !c.listed(lease)) {
-			return false
-		}
-	}
-	return true
+// answered reports whether the resolver has answered for the cluster.
+func (c *cluster) answered() bool {
+	v := c.conn.View()
+	begins := v.Phase == phase.Pending || v.Phase == phase.Connecting
+	return !begins || v.Reason != "" || v.Labels != nil
 }
 
 // announce emits whether the replica owns the cluster, if that has changed.
@@ -137,7 +140,7 @@ func (c *cluster) announce() {
 	c.announced.Lock()
 	defer c.announced.Unlock()
 
-	state := c.cc.tenure.State(c.key)
+	state := c.fleet.tenure.State(c.key)
 	if state == nil {
 		return
 	}
@@ -174,6 +177,22 @@ func (c *cluster) Wanted() bool { return c.pinned.Load() || c.wants.Any() }
 // does not contain it.
 func (c *cluster) Unlisted() bool { return c.unlisted.Load() && !c.pinned.Load() }
 
+// WhyNot returns why a cluster is not connected.
+func (c *cluster) WhyNot() error {
+	if !c.fleet.live.Load() && c.fleet.ctx.Err() == nil {
+		return ErrNotStarted
+	}
+	v := c.conn.View()
+	base := ErrNotConnected
+	if v.Phase == phase.Connecting || (v.Phase == phase.Pending && v.Err == nil) {
+		base = ErrConnecting
+	}
+	if v.Err != nil {
+		return fmt.Errorf("%w: %w", base, apistatus.AboutOther(v.Err))
+	}
+	return base
+}
+
 // Connected reads the cluster's kinds again and wakes its informers.
 func (c *cluster) Connected() {
 	c.Resumed()
@@ -186,8 +205,8 @@ func (c *cluster) Connected() {
 // found.
 func (c *cluster) noticeTwins() {
 	uid := c.conn.View().UID
-	if others := c.cc.clusters.twins.put(c.key, uid); len(others) > 0 {
-		c.cc.log.Info("Two keys lead to the same cluster: each has a connection and caches of its own, "+
+	if others := c.fleet.twins.put(c.key, uid); len(others) > 0 {
+		c.fleet.log.Info("Two keys lead to the same cluster: each has a connection and caches of its own, "+
 			"and what is done for every cluster is done twice",
 			"cluster", c.name, "same", namesOf(others), "uid", uid)
 	}
@@ -195,7 +214,7 @@ func (c *cluster) noticeTwins() {
 
 // Resumed ends the pauses of informers and of look-ups of kinds.
 func (c *cluster) Resumed() {
-	c.cc.pool.Wake(c.key)
+	c.fleet.pool.Wake(c.key)
 	c.wants.MapNow()
 }
 
@@ -207,67 +226,61 @@ func (c *cluster) PhaseChanged(alone bool) {
 	if alone {
 		c.emit(events.PhaseChanged)
 	}
-	for _, s := range c.cc.subscriptions() {
-		s.phaseChanged(c, c.conn.View().Phase)
-	}
-	c.cc.declared.consider(c)
+	c.fleet.hooks.changed(c, phaseChanged)
 }
 
 // ReasonChanged notifies the owners that declared something.
 func (c *cluster) ReasonChanged() {
-	c.cc.declared.clusterChanged(c.key)
-	c.cc.declared.consider(c)
+	c.fleet.hooks.changed(c, answersChanged)
+	c.fleet.hooks.changed(c, reasonChanged)
 }
 
 // Doubted notifies all who observe whether the caches answer.
 func (c *cluster) Doubted() {
-	c.cc.pool.Recheck(c.key)
+	c.fleet.pool.Recheck(c.key)
 	c.watchesChanged()
-	c.cc.declared.clusterChanged(c.key)
+	c.fleet.hooks.changed(c, answersChanged)
 }
 
 // Relabeled notifies subscriptions, and subscribers of a change. When labels
 // become known, another event of the cluster follows.
 func (c *cluster) Relabeled(changed bool) {
 	if changed {
-		c.cc.events.publish(c.event(events.Relabeled)) // reads are answered as before: owners are not notified
+		c.fleet.events.publish(c.event(events.Relabeled)) // reads are answered as before: owners are not notified
 	}
-	for _, s := range c.cc.subscriptions() {
-		s.relabeled(c)
-	}
-	c.cc.declared.consider(c)
+	c.fleet.hooks.changed(c, relabeled)
 }
 
 // Evicted drops the cached objects.
 func (c *cluster) Evicted() {
-	c.cc.clusters.twins.drop(c.key)
-	c.cc.pool.Evict(c.key)
+	c.fleet.twins.drop(c.key)
+	c.fleet.pool.Evict(c.key)
 	c.emit(events.Removed)
 }
 
 // Silent notifies subscribers.
 func (c *cluster) Silent() {
 	e := c.event(events.Silent)
-	e.SilentFor = c.cc.options.SilentAfter
-	c.cc.events.publish(e)
+	e.SilentFor = c.fleet.options.SilentAfter
+	c.fleet.events.publish(e)
 }
 
 // Recovered shortens the pauses of informers.
-func (c *cluster) Recovered() { c.cc.pool.Nudge(c.key) }
+func (c *cluster) Recovered() { c.fleet.pool.Nudge(c.key) }
 
 // Replaced has the caches compared with the server.
-func (c *cluster) Replaced() { c.cc.pool.AuditSoon(c.key) }
+func (c *cluster) Replaced() { c.fleet.pool.AuditSoon(c.key) }
 
 // NoAccess reads the resolver's list again if that made the cluster known: the
 // cluster may be gone, and not only wait for its Secret.
 func (c *cluster) NoAccess() {
 	if c.discovered.Load() {
-		c.cc.relist()
+		wake(c.fleet.listing.relisting)
 	}
 }
 
 // Gone forgets the cluster.
-func (c *cluster) Gone() { c.cc.spawn(func() { c.cc.forget(c) }) }
+func (c *cluster) Gone() { c.fleet.spawn(func() { c.fleet.forget(c) }) }
 
 // matches reports whether the cluster's labels are known, and match.
 func (c *cluster) matches(selector labels.Selector) bool {
@@ -276,8 +289,8 @@ func (c *cluster) matches(selector labels.Selector) bool {
 }
 
 func (c *cluster) emit(t events.ClusterType) {
-	defer c.cc.declared.clusterChanged(c.key)
-	c.cc.events.publish(c.event(t))
+	defer c.fleet.hooks.changed(c, answersChanged)
+	c.fleet.events.publish(c.event(t))
 	switch t {
 	case events.Connected, events.Disconnected, events.Removed: // its watches cease to be synced, or may be again
 		c.watchesChanged()
@@ -286,9 +299,30 @@ func (c *cluster) emit(t events.ClusterType) {
 
 // watchesChanged notifies those who observe the cluster's watches.
 func (c *cluster) watchesChanged() {
-	if c.cc.subscribed.watches.any() {
-		c.cc.subscribed.watches.publish(watchKeys(c)...)
+	if c.fleet.watches.any() {
+		c.fleet.watches.publish(watchKeys(c)...)
 	}
+}
+
+// watchChanged is called with every change of a watch. It does not block.
+func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
+	c.fleet.watches.publish(keyOf(c.key, id))
+	if reads {
+		c.fleet.hooks.watchChanged(c, id)
+	}
+}
+
+// watchKeys returns the keys of all watches of clusters; nil is none.
+func watchKeys(of ...*cluster) (keys []status.WatchKey) {
+	for _, c := range of {
+		if c == nil {
+			continue
+		}
+		for _, w := range c.wants.All() {
+			keys = append(keys, keyOf(c.key, w.Selection))
+		}
+	}
+	return keys
 }
 
 // event returns an event with the cluster's state.
@@ -306,45 +340,56 @@ func (c *cluster) event(t events.ClusterType) events.Cluster {
 
 // newWants returns the set of what is wanted of a cluster.
 func newWants(c *cluster) *watchset.Set {
-	o := &c.cc.options
+	o := &c.fleet.options
 	return watchset.New(watchset.Config{
 		Cluster:        c.key,
 		Name:           c.name,
-		Logger:         c.cc.log,
-		Context:        c.cc.ctx,
-		Pool:           c.cc.pool,
+		Logger:         c.fleet.log,
+		Context:        c.fleet.ctx,
+		Pool:           c.fleet.pool,
 		Mapper:         c.mapper,
-		Timers:         c.cc.timers,
-		LookUp:         c.cc.lookUp.Submit,
-		Source:         informerpool.FromREST(c.cc.endpoint),
-		Spawn:          c.cc.spawn,
+		Timers:         c.fleet.timers,
+		LookUp:         c.fleet.lookUp.Submit,
+		Source:         informerpool.FromREST(c.fleet.endpoint),
+		Spawn:          c.fleet.spawn,
 		RequestTimeout: o.RequestTimeout,
 		RetryInterval:  o.RetryInterval,
 		IdleTimeout:    o.IdleTimeout,
 		Connected:      func() bool { return c.conn.View().Connected },
 		Epoch:          func() informerpool.Epoch { return c.conn.View().Epoch },
 		StaleAfter:     o.StaleAfter,
-		Observed:       c.cc.observed,
+		Observed:       func() bool { return c.fleet.watches.any() || c.fleet.owners.any() },
 		OnChanged:      c.watchChanged,
 		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
-			c.cc.addIndexes(c, lease, gvk)
+			c.fleet.indexes.addTo(lease, c.key, gvk)
 		},
 		Indexed: func(gvk schema.GroupVersionKind, field string) bool {
-			return c.cc.indexes.find(c.key, gvk, field) != nil
+			return c.fleet.indexes.find(c.key, gvk, field) != nil
 		},
-		OnBound: func(w *watchset.Want) {
-			for _, f := range c.cc.subscriptions() {
-				f.leaseAdded(c, w)
-			}
-			c.cc.declared.bound(c, w)
-		},
+		OnBound: func(w *watchset.Want) { c.fleet.hooks.bound(c, w) },
 		OnEmpty: c.letGo,
 	})
 }
 
-// misdirected reports whether an error may mean that the requested resource is
-// not the one that serves the kind.
-func misdirected(err error) bool {
-	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) ||
-		errors.Is(err, informerpool.ErrOtherVersion)
+// newServer returns the cluster's API server.
+func newServer(c *cluster) *server {
+	o, through := &c.fleet.options, c.conn.Transport()
+	return &server{
+		shared:  c.fleet.shared,
+		cluster: c.key,
+		conn:    c.conn,
+		live: liveclient.NewFactory(liveclient.Config{
+			URL:             through.URL(),
+			Unary:           c.conn.Guard(through.Client().Transport),
+			Stream:          c.conn.Guard(through.StreamClient().Transport),
+			CheckRedirect:   through.Client().CheckRedirect,
+			Scheme:          o.Scheme,
+			Mapper:          c.mapper,
+			Timeout:         o.RequestTimeout,
+			RefreshInterval: o.RetryInterval,
+			MaxBytes:        o.MaxLiveBytes,
+			MaxObjectBytes:  o.Informers.MaxObjectBytes,
+			Rediscovered:    c.wants.RemapNow,
+		}),
+	}
 }

@@ -5,23 +5,24 @@ package clustercache
 
 import (
 	"context"
-	"maps"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
-	"github.com/fleetcache/fleetcache/internal/misfit"
+	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
@@ -30,33 +31,14 @@ import (
 // and run it with Start. All methods are safe for concurrent use, and can be
 // called before Start; their work begins with it.
 type ClusterCache struct {
-	lifetime
+	*shared
 
-	options     Options
-	log         logr.Logger
-	misfits     misfit.Log
-	pool        *informerpool.Pool
-	events      *broadcaster
-	metrics     *metrics
-	indexes     *indexes
-	timers      *timetable.Timers
-	declared    *declared       // the watches that owners declared
-	calls       *callback.Calls // of the functions that the operator gave
-	connections connection.Config
-	lookUp      workpool.Workers // look-ups of kinds
-	discovery   discovery
-	tenure      *tenure.Tenure // nil without Options.Sharding
-	keeper      *keeper.Keeper // nil without Options.Persist
-	clusters    clusters
-	subscribed  subscribed
-}
-
-// clusters are the known clusters.
-type clusters struct {
-	mu    sync.RWMutex // taken before a cluster's own locks
-	byKey map[client.ObjectKey]*cluster
-
-	twins twins
+	clusters   *clusters
+	declared   *declared // the watches that owners declared
+	subscribed *subscriptions
+	discovery  *discovery
+	exporter   exporter
+	keeper     *keeper.Keeper // nil without Options.Persist
 }
 
 // New returns a ClusterCache. It does no I/O and starts nothing. The error
@@ -66,43 +48,57 @@ func New(o Options) (*ClusterCache, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
-	cc := &ClusterCache{
-		options: o,
-		log:     o.Logger,
-		events:  newBroadcaster(),
-		indexes: newIndexes(o.Indexes),
-		timers:  timetable.NewTimers(),
-		lifetime: lifetime{
-			ctx:     ctx,
-			cancel:  cancel,
-			running: make(chan struct{}),
-		},
-		discovery: discovery{
+	s := &shared{
+		lifetime: newLifetime(o.Logger, o.LeaderOnly),
+		options:  o,
+		log:      o.Logger,
+		timers:   timetable.NewTimers(),
+		metrics:  newMetrics(),
+		events:   newBroadcaster(),
+	}
+	s.indexes = newIndexes(s)
+	s.calls = callback.NewCalls(o.Logger, s.metrics.panicked)
+	cc := &ClusterCache{shared: s}
+	cc.clusters = &clusters{
+		shared:      s,
+		connections: cc.connectionConfig(),
+		lookUp:      workpool.NewWorkers(o.ConnectConcurrency, s.spawn),
+		listing: &listing{
 			relisting:  make(chan struct{}, 1),
 			rechecking: make(chan struct{}, 1),
 			reassigned: make(chan struct{}, 1),
 		},
-		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
-		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
+		byKey: map[client.ObjectKey]*cluster{},
 	}
-	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
-	cc.tenure = tenure.New(tenure.Config{
+	s.tenure = tenure.New(tenure.Config{
 		Sharding: o.Sharding,
-		Timers:   cc.timers,
-		Changed:  cc.reassigned,
-		Unfilled: cc.unfilled,
+		Timers:   s.timers,
+		Changed:  cc.clusters.reassigned,
+		Unfilled: cc.clusters.unfilled,
 	})
-	cc.metrics = newMetrics(cc)
-	cc.lookUp = workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
-	cc.connections = cc.connectionConfig()
+	cc.exporter = exporter{cc: cc, version: version()}
 	if err = cc.addPool(); err != nil {
-		cancel(err)
+		cc.cancel(err)
 		return nil, err
 	}
-	if cc.declared, err = newDeclared(cc, o.GC); err != nil {
-		cancel(err)
+	if cc.declared, err = newDeclared(cc.clusters); err != nil {
+		cc.cancel(err)
 		return nil, &OptionError{Field: "GC", Err: err}
+	}
+	cc.discovery = &discovery{fleet: cc.clusters, firstListed: cc.declared.listedClusters}
+	cc.subscribed = &subscriptions{fleet: cc.clusters, all: map[*objectSubscription]struct{}{}}
+	cc.clusters.hooks = clusterHooks{
+		added: cc.declared.settlement.add,
+		changed: func(c *cluster, what change) {
+			cc.subscribed.changed(c, what)
+			cc.declared.changed(c, what)
+		},
+		bound: func(c *cluster, want *watchset.Want) {
+			cc.subscribed.bound(c, want)
+			cc.declared.bound(c, want)
+		},
+		watchChanged: cc.declared.watchChanged,
+		resolved:     cc.discovery.changed,
 	}
 
 	return cc, nil
@@ -111,7 +107,7 @@ func New(o Options) (*ClusterCache, error) {
 // Clusters returns the known clusters, sorted by namespace and name.
 func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	var keys []client.ObjectKey
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		if c.conn.View().Phase != phase.Gone {
 			keys = append(keys, c.key)
 		}
@@ -120,306 +116,230 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	return keys
 }
 
-// find returns a cluster by its key, or nil.
-func (cc *ClusterCache) find(key client.ObjectKey) *cluster {
-	cc.clusters.mu.RLock()
-	c := cc.clusters.byKey[key]
-	cc.clusters.mu.RUnlock()
-	return c
+var (
+	_ manager.Runnable               = (*ClusterCache)(nil)
+	_ manager.LeaderElectionRunnable = (*ClusterCache)(nil)
+)
+
+// stopTimeout bounds how long Start waits, when it ends, for the user's
+// functions that are still running. Everything else ends at once.
+const stopTimeout = time.Second
+
+// errStillRunning indicates that Start stopped waiting for a function of the
+// user.
+var errStillRunning = errors.New("still running at the end")
+
+// NeedLeaderElection returns Options.LeaderOnly, for a manager.
+func (cc *ClusterCache) NeedLeaderElection() bool { return cc.options.LeaderOnly }
+
+// Start connects to the clusters and keeps them connected until ctx ends. It
+// returns when every goroutine has ended, and can be called once. Afterwards
+// everything fails with [ErrClosed]. The error names functions of yours that
+// still run a second after ctx ended: they are left behind.
+func (cc *ClusterCache) Start(ctx context.Context) error {
+	cc.mu.Lock()
+	if cc.mu.started {
+		cc.mu.Unlock()
+		return ErrStarted
+	}
+	cc.mu.started = true
+	cc.mu.Unlock()
+
+	cc.unstarted.end()
+	if err := cc.exporter.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
+		cc.log.Error(err, "Metrics are not exported")
+	}
+	cc.spawn(func() { cc.timers.Run(cc.ctx) })
+	stopKeeping := cc.startKeeping()
+	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it already runs
+	if cc.tenure != nil {
+		cc.spawn(func() { cc.tenure.Run(cc.ctx) })
+	}
+	cc.discovery.start()
+	// Earlier messages wait in mailboxes. The flag is set first: a cluster that
+	// is made after the loop has looked sees it.
+	cc.live.Store(true)
+	close(cc.running)
+	for _, c := range cc.clusters.all() {
+		c.conn.Drain()
+	}
+	cc.log.Info("Started")
+	<-ctx.Done()
+
+	stopKeeping() // before the informers end, whose states are written
+	return cc.stop(context.WithoutCancel(ctx))
 }
 
-// all returns every cluster.
-func (cc *ClusterCache) all() []*cluster {
-	cc.clusters.mu.RLock()
-	defer cc.clusters.mu.RUnlock()
-	return slices.Collect(maps.Values(cc.clusters.byKey))
-}
+// stop ends everything and waits for it.
+func (cc *ClusterCache) stop(ctx context.Context) error {
+	cc.mu.Lock()
+	cc.mu.stopped = true
+	cc.mu.Unlock()
 
-// engage returns the cluster, and makes and starts it if necessary. pin keeps
-// it from being forgotten.
-func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error) {
-	cc.used()
-	for cc.ctx.Err() == nil {
-		if c, ok := cc.tryEngage(key, pin); ok {
-			return c, nil
-		}
-	}
-	return nil, &ClusterError{Cluster: key, Op: "engage", Err: ErrClosed}
-}
+	cc.cancel(ErrClosed)
+	cc.tenure.Close(ErrClosed)
+	cc.exporter.unregister()
+	cc.events.close()
 
-// tryEngage is engage. It returns false if the cluster is being forgotten at
-// the same moment.
-func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, bool) {
-	cc.clusters.mu.Lock()
-	c := cc.clusters.byKey[key]
-	fresh := c == nil
-	if fresh {
-		c = newCluster(cc, key)
-		cc.clusters.byKey[key] = c
-		cc.declared.addCluster(c)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	var closing sync.WaitGroup
+	for _, c := range cc.clusters.all() {
+		closing.Go(func() { c.close() })
 	}
-	if pin {
-		c.pinned.Store(true)
-		c.leaving.Store(false)
-	}
-	cc.clusters.mu.Unlock()
-
-	if fresh {
-		cc.declared.consider(c)
-		c.announce()
-		for _, f := range cc.subscriptions() {
-			f.clusterAdded(c)
-		}
-	}
-	if fresh || c.conn.View().Phase == phase.Gone {
-		return c, c.conn.Ask()
-	}
-	return c, true
-}
-
-// forget removes a cluster that is gone and not wanted. Another cluster of the
-// same key can be made at once: the two share nothing.
-func (cc *ClusterCache) forget(c *cluster) {
-	cc.clusters.mu.Lock()
-	back := c.conn.View().Phase != phase.Gone // wanted again since forget was decided
-	if cc.clusters.byKey[c.key] != c || back || c.pinned.Load() {
-		cc.clusters.mu.Unlock()
-
-		if back {
-			c.letGo() // its last want may have been released before it was back
-		}
-		return
-	}
-	kept, ok := c.wants.CloseIfEmpty()
-	if !ok {
-		cc.clusters.mu.Unlock()
-		return
-	}
-	delete(cc.clusters.byKey, c.key)
-	listed := c.discovered.Load()
-	if listed && cc.tenure.Serves(c.key) {
-		cc.discovery.forgotten.add(c.key)
-	}
-	cc.clusters.twins.drop(c.key)
-	cc.events.forget(c.key) // before another cluster of the key can emit events
-	cc.clusters.mu.Unlock()
-
-	for _, lease := range kept {
-		lease.Retire() // handlers may not have seen the deletes yet
-	}
-	cc.pool.Forget(c.key)
-	cc.declared.consider(c)
-	if listed && cc.tenure != nil {
-		cc.reassign() // it may have been gained while it was given up
-	}
-	if c.close() {
-		cc.changed(c.key) // the resolver reported a change between the look above and now
-	}
-}
-
-// countPanic counts the panic of a function of the operator. Its caller logs
-// it.
-func (cc *ClusterCache) countPanic(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
-
-// notified passes on the resolver's reports of changes until it stops
-// reporting.
-func (cc *ClusterCache) notified(n resolver.Notifier) {
-	for cc.ctx.Err() == nil {
-		err := cc.calls.Call("Resolver.Notify", func() error { return n.Notify(cc.ctx, cc.changed) })
-		if cc.ctx.Err() != nil {
-			return
-		}
-		cc.log.Error(err, "Resolver reports no more changes; calling it again")
-		cc.sleep(cc.options.RetryInterval)
-	}
-}
-
-// changed records that the resolver's answer for a cluster may have changed.
-func (cc *ClusterCache) changed(key client.ObjectKey) {
-	c := cc.find(key)
-	if c != nil && c.conn.Changed() {
-		return
-	}
-	if !cc.options.Discover {
-		return
-	}
-	if cc.discovery.forgotten.since(key, time.Now().Add(-forgottenFor)) {
-		select { // the rest of its removal, unless the list has it again
-		case cc.discovery.rechecking <- struct{}{}:
-		default:
-		}
-		return
-	}
-
-	if !cc.tenure.Serves(key) {
-		if !cc.discovery.lists(key) {
-			cc.relist()
-		}
-		return
-	}
-	if c, err := cc.engage(key, false); err == nil { // it fails only after Stop
-		c.discovered.Store(true)
-	}
-}
-
-// relist reads the resolver's list again, if it has one.
-func (cc *ClusterCache) relist() {
+	err := cc.pool.Close(ctx)
+	quiet := make(chan struct{})
+	go func() { // ends with the last of them
+		closing.Wait()
+		cc.tasks.Wait()
+		close(quiet)
+	}()
 	select {
-	case cc.discovery.relisting <- struct{}{}:
-	default:
-	}
-}
-
-// discover makes every listed cluster known, and queries the resolver about
-// those that are no longer listed. A list that fails changes nothing about any
-// cluster.
-func (cc *ClusterCache) discover() {
-	lister, _ := resolver.AsLister(cc.options.Resolver)
-	_, notifies := resolver.AsNotifier(cc.options.Resolver)
-	var last []client.ObjectKey
-	var asOf time.Time
-	for cc.ctx.Err() == nil {
-		began := time.Now()
-		keys, err := cc.listClusters(lister)
-		wait := cc.options.RetryInterval
-		switch {
-		case err == nil:
-			last, asOf = keys, began
-			cc.tenure.SetClusters(keys)
-			cc.discovery.set(keys)
-			cc.discovery.failure.Store(nil)
-			cc.compare(keys, began)
-			if !cc.discovery.listed.Swap(true) {
-				cc.declared.listedClusters()
-			}
-			if notifies { // it reports the rest
-				wait = cc.options.ResolveInterval
-			}
-		case cc.ctx.Err() == nil:
-			failure := err.Error()
-			if before := cc.discovery.failure.Swap(&failure); before == nil || *before != failure {
-				cc.log.Error(err, "Clusters cannot be listed")
-			}
-		}
-
-		var due <-chan time.Time
-		if wait > 0 {
-			due = time.After(wait)
-		}
-		for !cc.listAgain(due) {
-			cc.adopt(last, asOf)
-		}
-	}
-}
-
-// listAgain waits until the clusters have to be listed again. It returns false
-// if only what this replica owns has changed.
-func (cc *ClusterCache) listAgain(due <-chan time.Time) bool {
-	select {
-	case <-due:
-	case <-cc.discovery.relisting:
-		cc.sleep(relistPause)
-	case <-cc.discovery.rechecking:
-	case <-cc.discovery.reassigned:
-		return false
-	case <-cc.ctx.Done():
+	case <-quiet:
+		cc.calls.Wait(ctx)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
 	}
 
-	return true
-}
-
-// listClusters returns the resolver's list.
-func (cc *ClusterCache) listClusters(lister resolver.Lister) (keys []client.ObjectKey, err error) {
-	err = cc.calls.Call("Resolver.Clusters", func() (err error) {
-		keys, err = lister.Clusters(cc.ctx)
-		return err
-	})
-	return keys, err
-}
-
-// compare adopts the listed clusters, and notes which of the discovered
-// clusters are no longer listed. The resolver's answer for each of them
-// decides, unless it is "not yet": see attempt.ask.
-func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
-	now := cc.adopt(keys, began)
-	for _, c := range cc.all() {
-		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
-			c.conn.Changed()
-		}
+	late := cc.calls.String()
+	cc.log.Info("Stopped")
+	switch {
+	case late != "":
+		return fmt.Errorf("%s: %w", late, errStillRunning)
+	case err != nil:
+		return fmt.Errorf("a handler: %w: %w", errStillRunning, err)
 	}
+
+	return nil
 }
 
-// adopt makes the listed clusters known that this replica owns or stands by
-// for, and returns them. It gives up the discovered clusters for which that is
-// over.
-//
-// A list that began before a cluster was forgotten may still contain it: the
-// next list decides.
-func (cc *ClusterCache) adopt(keys []client.ObjectKey, began time.Time) (now map[client.ObjectKey]bool) {
-	now = make(map[client.ObjectKey]bool, len(keys))
-	for _, key := range keys {
-		if cc.discovery.forgotten.since(key, began) {
-			cc.relist()
-			continue
-		}
-		cc.discovery.forgotten.drop(key)
-		if !cc.tenure.Serves(key) {
-			continue
-		}
-		now[key] = true
-		c, err := cc.engage(key, false)
+// addPool adds the pool of informers, and what keeps their states.
+func (cc *ClusterCache) addPool() (err error) {
+	informers := cc.options.Informers
+	informers.Source = informerpool.FromREST(cc.clusters.endpoint)
+	informers.OnRollback = cc.clusters.rolledBack
+	if cc.options.Persist.Store != nil {
+		cc.keeper, err = keeper.New(keeper.Config{
+			Options:   cc.options.Persist,
+			Informers: &informers,
+			Identity:  connection.ProvenUID,
+			Logger:    cc.log,
+		})
 		if err != nil {
-			return now // only after the end
+			return &OptionError{Field: "Persist", Err: err}
 		}
-		c.discovered.Store(true)
+		informers.Snapshots = cc.keeper
 	}
-
-	for _, c := range cc.all() {
-		if c.discovered.Load() && !cc.tenure.Serves(c.key) {
-			c.discovered.Store(false)
-			c.letGo()
-		}
+	informers.OnListed = cc.clusters.tookList
+	informers.OnPanic = cc.metrics.panicked
+	if user := cc.options.Informers.OnPanic; user != nil {
+		informers.OnPanic = func(name string) { cc.metrics.panicked(name); user(name) }
 	}
+	informers.OnFailed = cc.clusters.informerFailed
+	informers.OnChanged = cc.clusters.informerChanged
 
-	return now
+	if cc.pool, err = informerpool.New(informers); err != nil {
+		return &OptionError{Field: "Informers", Err: err}
+	}
+	return nil
 }
 
-// reassigned is called with the slots of Options.Sharding that have changed,
-// and whether each was gained.
-func (cc *ClusterCache) reassigned(slots map[int]bool) {
-	for _, c := range cc.all() {
-		if gained, ok := cc.tenure.Of(c.key, slots); ok {
-			c.reassigned(gained)
+// startKeeping reads what an earlier process has kept, and starts to keep the
+// states of the informers. stop writes them a last time, and waits for that,
+// unless the store hangs.
+func (cc *ClusterCache) startKeeping() (stop func()) {
+	if cc.keeper == nil {
+		return func() {}
+	}
+	cc.keeper.Open()
+	ctx, cancel := context.WithCancel(cc.ctx)
+	cc.spawn(func() { cc.keeper.Run(ctx, cc.pool) })
+
+	return func() {
+		patience, done := context.WithTimeout(cc.ctx, cc.keeper.Patience())
+		defer done()
+		if err := cc.keeper.Close(patience, cancel); err != nil {
+			cc.log.Error(err, "States were not written a last time")
 		}
 	}
-	cc.reassign()
 }
 
-// unfilled returns those of the slots in which a cluster has yet to connect, or
-// to list what is watched.
-func (cc *ClusterCache) unfilled(slots map[int]bool) map[int]bool {
-	if cc.options.Discover && !cc.discovery.listed.Load() {
-		return slots
-	}
-	out := map[int]bool{}
-	for _, key := range cc.discovery.missing(cc.find) {
-		if _, ok := cc.tenure.Of(key, slots); ok {
-			out[cc.tenure.State(key).Slot] = true
-		}
-	}
-	for _, c := range cc.all() {
-		if _, ok := cc.tenure.Of(c.key, slots); ok && !c.filled() {
-			out[cc.tenure.State(c.key).Slot] = true
-		}
-	}
-
-	return out
+// Protect calls f, a function that an operator gave to an adapter, and returns
+// its error. A panic, or the end of its goroutine, is an error that names the
+// callback; it is logged with the keys and values, and counted in
+// fleetcache_callback_panics_total.
+func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
+	return cc.calls.Call(callback, f, keysAndValues...)
 }
 
-// reassign compares the last list with what the replica owns.
-func (cc *ClusterCache) reassign() {
-	select {
-	case cc.discovery.reassigned <- struct{}{}:
-	default:
+// Started returns a channel that is closed once Start was called.
+func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
+
+// Options returns the options in effect, with their defaults.
+func (cc *ClusterCache) Options() Options {
+	o := cc.options
+	o.Indexes = slices.Clone(o.Indexes)
+	return o
+}
+
+// connectionConfig returns what all connections share.
+func (cc *ClusterCache) connectionConfig() connection.Config {
+	o := &cc.options
+	connects := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
+	probes := workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
+	dials := &dialing{
+		ctx:     cc.ctx,
+		calls:   cc.calls,
+		dial:    o.Dial,
+		guarded: guardedDialer(o.DialPolicy),
 	}
+
+	return connection.Config{
+		Resolver:       o.Resolver,
+		Discover:       o.Discover,
+		Phases:         o.phases(),
+		ProbePath:      o.ProbePath,
+		ProbeTimeout:   o.ProbeTimeout,
+		RetryInterval:  o.RetryInterval,
+		RequestTimeout: o.RequestTimeout,
+		QPS:            o.QPS,
+		Burst:          o.Burst,
+		UserAgent:      o.UserAgent,
+		NetHTTP:        o.NetHTTP,
+		Dialer:         dials.dialer,
+		Context:        cc.ctx,
+		Started:        cc.live.Load,
+		Spawn:          cc.spawn,
+		Connect:        connects.Submit,
+		Probe:          probes.Submit,
+		Timers:         cc.timers,
+		Kinds:          restmap.NewTable(),
+		Calls:          cc.calls,
+		Log:            cc.log,
+		Metrics:        cc.metrics,
+	}
+}
+
+// AddIndex adds to Options.Indexes, for the given clusters, known or not, or
+// for all if none is given, until remove is called. Cached objects are indexed
+// before AddIndex returns. The error is an [*OptionError], or wraps
+// [ErrIndexExists].
+func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
+	if err := errors.Join(x.validate("Index")...); err != nil {
+		return nil, err
+	}
+	added, err := cc.indexes.add(x, clusters)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, c := range cc.clusters.all() {
+		if added.appliesTo(c.key) {
+			for _, want := range c.wants.Of(x.GVK) {
+				cc.indexes.addTo(want.Lease(), c.key, x.GVK)
+			}
+		}
+	}
+
+	return func() { cc.indexes.remove(added) }, nil
 }

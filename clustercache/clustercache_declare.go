@@ -9,12 +9,8 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/gc"
-	"github.com/fleetcache/fleetcache/internal/listopts"
 )
 
 // Declare replaces the set of targets that an owner needs. Call it on every run
@@ -40,7 +36,7 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	uses := make([]need, 0, len(targets))
 	var bad []error
 	for i, t := range targets {
-		if n, err := cc.need(owner, i, t); err != nil {
+		if n, err := t.need(cc.options.Scheme, owner, i); err != nil {
 			bad = append(bad, err)
 		} else {
 			uses = append(uses, n)
@@ -53,10 +49,10 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	if selecting {
 		before = d.keys(had...)
 	}
-	left := d.leave(owner)
+	left := d.leavers.leave(owner)
 	change, err := d.collector.Declare(ctx, owner, uses...)
 	left(change.Removed)
-	bad = append(bad, cc.declareErrors(owner, err)...)
+	bad = append(bad, declareErrors(owner, err)...)
 	out := Declaration{Added: d.keys(change.Added...), Removed: d.keys(change.Removed...)}
 	if selecting { // a cluster may be selected twice, or also be named
 		after := d.keys(d.collector.Uses(owner)...)
@@ -69,6 +65,19 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	out.Synced = out.Synced && d.synced(d.keys(uses...))
 
 	return out, errors.Join(bad...)
+}
+
+// Declaration is the result of a call of Declare.
+type Declaration struct {
+	// Added lists the keys that the owner uses now and did not use before, in
+	// the order of the targets.
+	Added []status.WatchKey
+	// Removed lists the keys that the owner no longer uses, sorted.
+	Removed []status.WatchKey
+	// Synced reports whether every target was synced when Declare returned, as
+	// [Watch.HasSynced] reports it, and whether it was known which clusters
+	// each ClusterSelector selects.
+	Synced bool
 }
 
 // Declared returns a snapshot of the watches that an owner declared, as far as
@@ -96,7 +105,7 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 // Drop releases everything that an owner declared. It does not wait. A
 // concurrent declaration of the owner has no effect.
 func (cc *ClusterCache) Drop(owner Owner) {
-	left := cc.declared.leave(owner)
+	left := cc.declared.leavers.leave(owner)
 	left(cc.declared.collector.Drop(owner))
 }
 
@@ -115,6 +124,14 @@ func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 	return Swept{Collected: swept.Collected, Released: released}, err
 }
 
+// Swept is the result of a sweep.
+type Swept struct {
+	// Collected lists the owners that were found gone for good, sorted.
+	Collected []Owner
+	// Released lists the keys that were no longer used, sorted.
+	Released []status.WatchKey
+}
+
 // WaitForSync waits until every target that an owner uses now has synced or is
 // known to need more than waiting, as [Watch.WaitForSync] does, until it is
 // known which clusters each ClusterSelector selects, or until ctx ends. The
@@ -124,7 +141,11 @@ func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	uses := cc.declared.collector.Uses(owner)
 	var errs []error
 	if err := cc.declared.settle(ctx, uses); err != nil {
-		errs = append(errs, cc.unsettled(owner, uses, err)...)
+		for _, n := range uses {
+			if n.many {
+				errs = append(errs, n.targetError(owner, fmt.Errorf("%w: %w", errUnsettled, err)))
+			}
+		}
 	}
 	keys := cc.declared.keys(uses...)
 	sortKeys(keys)
@@ -134,103 +155,22 @@ func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 			continue // released meanwhile
 		}
 		if err := w.sync(ctx); err != nil {
-			errs = append(errs, &TargetError{
-				Owner:   owner,
-				Cluster: key.Cluster,
-				GVK:     key.GVK,
-				Err:     err,
-			})
+			errs = append(errs, need{WatchKey: key}.targetError(owner, err))
 		}
 	}
 
 	return errors.Join(errs...)
 }
 
-// unsettled returns an error for each need with a selector.
-func (cc *ClusterCache) unsettled(owner Owner, needs []need, cause error) (errs []error) {
-	for _, n := range needs {
-		if n.many {
-			errs = append(errs, n.targetError(owner, fmt.Errorf("%w: %w", errUnsettled, cause)))
-		}
-	}
-	return errs
-}
-
-// targetError returns the error of a need of an owner.
-func (n need) targetError(owner Owner, cause error) *TargetError {
-	out := &TargetError{
-		Owner:   owner,
-		Cluster: n.Cluster,
-		GVK:     n.GVK,
-		Err:     cause,
-	}
-	if n.many {
-		out.ClusterSelector, _ = labels.Parse(n.clusters) // it was made from one
-	}
-	return out
-}
-
-var (
-	errUnsettled    = errors.New("not every cluster's labels are known yet")
-	errTwoSelectors = errors.New("a target with a Cluster has no ClusterSelector")
-	errSelectsNone  = errors.New("selects nothing")
-)
-
-// clusterSelector returns the canonical form of a target's selector.
-func clusterSelector(t Target) (string, error) {
-	if t.Cluster != (client.ObjectKey{}) {
-		return "", errTwoSelectors
-	}
-	if listopts.LabelsOfNothing(t.ClusterSelector) {
-		return "", errSelectsNone // the empty text would select everything
-	}
-	canonical, err := labels.Parse(t.ClusterSelector.String())
-	if err != nil {
-		return "", err
-	}
-	return canonical.String(), nil
-}
-
-// need returns what a target needs. The error is a *TargetError.
-func (cc *ClusterCache) need(owner Owner, i int, t Target) (need, error) {
-	id, err := cc.selection(t.Kind, t.Options)
-	if err == nil && t.ClusterSelector == nil {
-		return need{WatchKey: keyOf(t.Cluster, id)}, nil
-	}
-
-	field := "Kind"
-	if err == nil {
-		field = "ClusterSelector"
-		n := need{WatchKey: keyOf(client.ObjectKey{}, id), many: true}
-		if n.clusters, err = clusterSelector(t); err == nil {
-			return n, nil
-		}
-	}
-	if o, ok := errors.AsType[*OptionError](err); ok {
-		field, err = o.Field, o.Err
-	}
-
-	return need{}, &TargetError{
-		Owner:           owner,
-		Cluster:         t.Cluster,
-		ClusterSelector: t.ClusterSelector,
-		GVK:             id.GVK,
-		Field:           fmt.Sprintf("Targets[%d].%s", i, field),
-		Err:             err,
-	}
-}
-
 // declareErrors converts the errors of the collector to those of this package.
-func (cc *ClusterCache) declareErrors(owner Owner, err error) []error {
+func declareErrors(owner Owner, err error) []error {
 	if err == nil {
 		return nil
 	}
-	var parts []error
+	parts := []error{err}
 	// The error that the collector returned, not one that it wraps.
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		parts = joined.Unwrap()
-	} else {
-		parts = []error{err}
 	}
 	out := make([]error, 0, len(parts))
 	for _, part := range parts {

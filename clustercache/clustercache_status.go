@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,10 +30,14 @@ var errNotListed = errors.New("the resolver has not listed the clusters yet")
 // are gone since, sorted; with Options.Sharding those of all replicas. It is
 // nil without Options.Discover, and before the first list.
 func (cc *ClusterCache) Listed() []client.ObjectKey {
-	keys := slices.DeleteFunc(cc.discovery.current(), func(key client.ObjectKey) bool {
-		c := cc.find(key)
-		return c != nil && c.conn.View().Phase == phase.Gone
-	})
+	var keys []client.ObjectKey
+	for key := range cc.clusters.listing.clusters() {
+		c := cc.clusters.find(key)
+		gone := c != nil && c.conn.View().Phase == phase.Gone
+		if !gone && !cc.clusters.listing.forgotten.since(key, time.Time{}) {
+			keys = append(keys, key)
+		}
+	}
 	slices.SortFunc(keys, clustername.Compare)
 	return keys
 }
@@ -42,7 +45,7 @@ func (cc *ClusterCache) Listed() []client.ObjectKey {
 // Statuses returns a snapshot of every cluster, including gone ones that are
 // still held, sorted by key.
 func (cc *ClusterCache) Statuses() []status.Cluster {
-	clusters := cc.all()
+	clusters := cc.clusters.all()
 	slices.SortFunc(clusters, func(a, b *cluster) int { return clustername.Compare(a.key, b.key) })
 	out := make([]status.Cluster, len(clusters))
 	for i, c := range clusters {
@@ -55,7 +58,7 @@ func (cc *ClusterCache) Statuses() []status.Cluster {
 func (cc *ClusterCache) Usage() Usage {
 	books := cc.declared.collector.Snapshot()
 	uses := map[status.WatchKey]*Use{}
-	for _, c := range cc.all() {
+	for _, c := range cc.clusters.all() {
 		for _, w := range c.wants.All() {
 			u := c.use(w)
 			uses[u.Key] = &u
@@ -130,75 +133,10 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 			return nil // ready to lead: a rollout must not wait for more
 		case !cc.live.Load():
 			return ErrNotStarted
-		case cc.options.Discover && !cc.discovery.listed.Load():
+		case cc.options.Discover && !cc.clusters.listing.listed.Load():
 			return errNotListed
 		}
 
 		return nil
 	}
-}
-
-// DebugHandler returns a handler that serves a page about the clusters: which
-// are not connected and why, what is watched in each, the state of its
-// informers and, with Options.Sharding, which replica owns it. Pass it to the
-// manager's AddMetricsServerExtraHandler:
-//
-//	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
-//
-// docs/runbook.md lists the parameters, such as ?format=json. The page shows no
-// credentials, but names of clusters and kinds, and addresses of API servers:
-// serve it only to those who may know them. The handler changes nothing.
-func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
-
-func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET", http.StatusMethodNotAllowed)
-		return
-	}
-	query := r.URL.Query()
-	page := cc.debugPage(r.Context(), newDebugQuery(query))
-	if name := query.Get("cluster"); name != "" && !page.focus(cc, name) {
-		http.Error(w, "this cluster is not known", http.StatusNotFound)
-		return
-	}
-	if query.Get("format") != "json" {
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(page.html())
-		return
-	}
-	// The body is encoded before it is written, so that an error leaves no half
-	// of it.
-	body, err := json.MarshalIndent(page, "", "  ")
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	h.Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n'))
-}
-
-// debugPage collects the state of every cluster, and arranges those that the
-// query selects.
-func (cc *ClusterCache) debugPage(ctx context.Context, query debugQuery) *debugPage {
-	all := cc.Statuses()
-	p := &debugPage{
-		Time:       time.Now(),
-		Name:       cc.options.Name,
-		Clusters:   []status.Cluster{},
-		Reasons:    map[string]string{},
-		debugQuery: query,
-		sum:        sumUp(all),
-		count:      len(all),
-		shared:     cc.tenure != nil,
-	}
-	p.findOwners(ctx, cc, all)
-	p.arrange(all)
-
-	return p
 }

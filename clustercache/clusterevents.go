@@ -56,10 +56,9 @@ func (b *broadcaster) forget(cluster client.ObjectKey) {
 	delete(b.last, cluster)
 }
 
-// subscribe returns a subscriber that first receives the state of every known
+// subscribe adds a subscriber, which first receives the state of every known
 // cluster.
-func (b *broadcaster) subscribe() *clusterSubscriber {
-	s := &clusterSubscriber{changed: make(chan struct{}, 1), pending: map[client.ObjectKey][]events.Cluster{}}
+func (b *broadcaster) subscribe(s *clusterSubscriber) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -72,11 +71,9 @@ func (b *broadcaster) subscribe() *clusterSubscriber {
 
 	if b.closed {
 		close(s.changed)
-		return s
+		return
 	}
 	b.subs[s] = struct{}{}
-
-	return s
 }
 
 func (b *broadcaster) unsubscribe(s *clusterSubscriber) {
@@ -95,12 +92,8 @@ func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 	s.paused = paused
 	s.mu.Unlock()
 
-	if b.closed {
-		return
-	}
-	select {
-	case s.changed <- struct{}{}:
-	default:
+	if !b.closed {
+		wake(s.changed)
 	}
 }
 
@@ -157,6 +150,10 @@ type clusterSubscriber struct {
 	paused  bool
 }
 
+func newClusterSubscriber() *clusterSubscriber {
+	return &clusterSubscriber{changed: make(chan struct{}, 1), pending: map[client.ObjectKey][]events.Cluster{}}
+}
+
 // put adds an event. The caller holds the broadcaster's lock, so put cannot
 // send on the closed channel.
 func (s *clusterSubscriber) put(e events.Cluster) {
@@ -171,11 +168,7 @@ func (s *clusterSubscriber) putLocked(e events.Cluster) {
 		s.queue = append(s.queue, e.Cluster)
 	}
 	s.pending[e.Cluster] = mergeEvent(waiting, e)
-
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	wake(s.changed)
 }
 
 // putAgain adds the events that are the state of a cluster once more. If it is

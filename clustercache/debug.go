@@ -4,7 +4,10 @@
 package clustercache
 
 import (
+	"context"
+	"encoding/json"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -18,6 +21,75 @@ import (
 
 // minRefresh and maxRefresh bound the seconds between two loads of a page.
 const minRefresh, maxRefresh = 2, 3600
+
+// DebugHandler returns a handler that serves a page about the clusters: which
+// are not connected and why, what is watched in each, the state of its
+// informers and, with Options.Sharding, which replica owns it. Pass it to the
+// manager's AddMetricsServerExtraHandler:
+//
+//	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
+//
+// docs/runbook.md lists the parameters, such as ?format=json. The page shows no
+// credentials, but names of clusters and kinds, and addresses of API servers:
+// serve it only to those who may know them. The handler changes nothing.
+func (cc *ClusterCache) DebugHandler() http.Handler { return debugHandler{cc} }
+
+// debugHandler serves the page.
+type debugHandler struct{ cc *ClusterCache }
+
+// ServeHTTP implements http.Handler.
+func (d debugHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+		return
+	}
+	query := r.URL.Query()
+	page := d.page(r.Context(), newDebugQuery(query))
+	if name := query.Get("cluster"); name != "" && !page.focus(d.cc, name) {
+		http.Error(w, "this cluster is not known", http.StatusNotFound)
+		return
+	}
+	if query.Get("format") != "json" {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(page.html())
+		return
+	}
+	// The body is encoded before it is written, so that an error leaves no half
+	// of it.
+	body, err := json.MarshalIndent(page, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h.Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// page collects the state of every cluster, and arranges those that the query
+// selects.
+func (d debugHandler) page(ctx context.Context, query debugQuery) *debugPage {
+	all := d.cc.Statuses()
+	p := &debugPage{
+		Time:       time.Now(),
+		Name:       d.cc.options.Name,
+		Clusters:   []status.Cluster{},
+		Reasons:    map[string]string{},
+		debugQuery: query,
+		sum:        sumUp(all),
+		count:      len(all),
+		shared:     d.cc.tenure != nil,
+	}
+	p.findOwners(ctx, d.cc, all)
+	p.arrange(all)
+
+	return p
+}
 
 // debugPage is the content of the page.
 type debugPage struct {
@@ -225,7 +297,7 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	cluster := p.Clusters[0].Cluster
 	p.focused = clusterName(cluster)
 	p.Watches, _ = cc.Cluster(cluster).WatchStatuses() // none if the cluster was forgotten meanwhile
-	p.Timeline = timeline(cc.find(cluster))
+	p.Timeline = timeline(cc.clusters.find(cluster))
 	p.Elsewhere = nil
 	if h := p.holding(p.Clusters[0]); h != nil {
 		one := *p.group

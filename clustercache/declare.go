@@ -5,12 +5,14 @@ package clustercache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/listopts"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
@@ -41,17 +44,49 @@ type Target struct {
 	Options []client.ListOption
 }
 
-// Declaration is the result of a call of Declare.
-type Declaration struct {
-	// Added lists the keys that the owner uses now and did not use before, in
-	// the order of the targets.
-	Added []status.WatchKey
-	// Removed lists the keys that the owner no longer uses, sorted.
-	Removed []status.WatchKey
-	// Synced reports whether every target was synced when Declare returned, as
-	// [Watch.HasSynced] reports it, and whether it was known which clusters
-	// each ClusterSelector selects.
-	Synced bool
+// need returns what the i-th target of an owner needs. The error is a
+// *TargetError.
+func (t Target) need(scheme *runtime.Scheme, owner Owner, i int) (need, error) {
+	id, err := newSelection(scheme, t.Kind, t.Options)
+	if err == nil && t.ClusterSelector == nil {
+		return need{WatchKey: keyOf(t.Cluster, id)}, nil
+	}
+
+	field := "Kind"
+	if err == nil {
+		field = "ClusterSelector"
+		n := need{WatchKey: keyOf(client.ObjectKey{}, id), many: true}
+		if n.clusters, err = t.clusterSelector(); err == nil {
+			return n, nil
+		}
+	}
+	if o, ok := errors.AsType[*OptionError](err); ok {
+		field, err = o.Field, o.Err
+	}
+
+	return need{}, &TargetError{
+		Owner:           owner,
+		Cluster:         t.Cluster,
+		ClusterSelector: t.ClusterSelector,
+		GVK:             id.GVK,
+		Field:           fmt.Sprintf("Targets[%d].%s", i, field),
+		Err:             err,
+	}
+}
+
+// clusterSelector returns the canonical form of the selector.
+func (t Target) clusterSelector() (string, error) {
+	if t.Cluster != (client.ObjectKey{}) {
+		return "", errTwoSelectors
+	}
+	if listopts.LabelsOfNothing(t.ClusterSelector) {
+		return "", errSelectsNone // the empty text would select everything
+	}
+	canonical, err := labels.Parse(t.ClusterSelector.String())
+	if err != nil {
+		return "", err
+	}
+	return canonical.String(), nil
 }
 
 // TargetError reports a target of an owner that is not in effect, or did not
@@ -89,14 +124,6 @@ func (e *TargetError) Error() string {
 // Unwrap returns the cause.
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// Swept is the result of a sweep.
-type Swept struct {
-	// Collected lists the owners that were found gone for good, sorted.
-	Collected []Owner
-	// Released lists the keys that were no longer used, sorted.
-	Released []status.WatchKey
-}
-
 // need is what an owner uses: a watch in one cluster or, with a selector, one in
 // each cluster that it selects. Owners share it by its value, so what the
 // labels of clusters change concerns no owner's declaration, and cannot get in
@@ -124,6 +151,25 @@ func (n need) MarshalLog() any {
 	return n.WatchKey
 }
 
+// targetError returns the error of a need of an owner.
+func (n need) targetError(owner Owner, cause error) *TargetError {
+	out := &TargetError{
+		Owner:   owner,
+		Cluster: n.Cluster,
+		GVK:     n.GVK,
+		Err:     cause,
+	}
+	if n.many {
+		out.ClusterSelector, _ = labels.Parse(n.clusters) // it was made from one
+	}
+	return out
+}
+
+// anySelector reports whether one of the needs has a selector.
+func anySelector(needs []need) bool {
+	return slices.ContainsFunc(needs, func(n need) bool { return n.many })
+}
+
 func selectedClusters(selector string) string {
 	if selector == "" {
 		return "all clusters"
@@ -131,14 +177,19 @@ func selectedClusters(selector string) string {
 	return "clusters with " + selector
 }
 
+var (
+	errUnsettled    = errors.New("not every cluster's labels are known yet")
+	errTwoSelectors = errors.New("a target with a Cluster has no ClusterSelector")
+	errSelectsNone  = errors.New("selects nothing")
+)
+
 // declared holds the watches that owners declared: one for each need that is in
 // use, or was until less than the grace ago, and for each cluster of it.
 type declared struct {
-	cc        *ClusterCache
-	collector *gc.Collector[Owner, need]
-	events    levelHub[Owner] // the owners whose reads may be answered differently
-
-	forgetting *timetable.Timer // of leavers
+	fleet      *clusters
+	collector  *gc.Collector[Owner, need]
+	settlement *settlement
+	leavers    *leavers
 
 	mu struct { // nothing else is locked under it
 		sync.Mutex
@@ -147,17 +198,6 @@ type declared struct {
 		followed  map[need]*members.Set[*cluster, *Watch]                  // of needs with a selector
 		listeners map[*informerpool.Subscription]struct{}                  // of all watches of the kinds
 		kinds     map[kindOf]int                                           // how many watches of needs are of a kind
-
-		changes uint64 // counts the changes of all needs
-		states  map[need]*needState
-		leaving map[Owner][]*leaving
-		leavers map[Owner]*leaver
-
-		// Which clusters a selector selects is settled once the resolver has
-		// listed them, and has answered for each of them.
-		listed    bool
-		undecided map[*cluster]struct{}
-		settled   chan struct{} // closed while it is
 	}
 }
 
@@ -169,62 +209,74 @@ type kindOf struct {
 
 func (w *Watch) kind() kindOf { return kindOf{w.c, w.want.GVK} }
 
-func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
-	d := &declared{cc: cc}
+func newDeclared(fleet *clusters) (*declared, error) {
+	o, d := fleet.options.GC, &declared{fleet: fleet, settlement: newSettlement(!fleet.options.Discover)}
+	d.leavers = &leavers{
+		timers:  fleet.timers,
+		owners:  func(n need) []Owner { return d.collector.Owners(n) },
+		heard:   fleet.owners.any,
+		states:  map[need]*needState{},
+		leaving: map[Owner][]*leaving{},
+		of:      map[Owner]*leaver{},
+	}
+	d.leavers.forgetting = timetable.NewTimer(d.leavers.forget)
 	d.mu.watches = map[client.ObjectKey]map[status.WatchKey]map[need]*Watch{}
 	d.mu.followed = map[need]*members.Set[*cluster, *Watch]{}
 	d.mu.listeners = map[*informerpool.Subscription]struct{}{}
 	d.mu.kinds = map[kindOf]int{}
-	d.mu.listed = !cc.options.Discover
-	d.mu.states = map[need]*needState{}
-	d.mu.leaving = map[Owner][]*leaving{}
-	d.mu.leavers = map[Owner]*leaver{}
-	d.forgetting = timetable.NewTimer(d.forget)
-	d.mu.undecided = map[*cluster]struct{}{}
-	d.mu.settled = make(chan struct{})
-	if d.mu.listed {
-		close(d.mu.settled)
-	}
 	var err error
 	d.collector, err = gc.New(gc.Options[Owner, need]{
 		Acquire:     d.acquire,
 		Release:     d.release,
-		InUse:       cc.protectedInUse(o.InUse),
-		Collected:   func(owner Owner) { d.events.publish(owner) }, // it may exist, and then has to declare again
+		InUse:       d.protected(o.InUse),
+		Collected:   func(owner Owner) { d.fleet.owners.publish(owner) }, // it may exist, and then has to declare again
 		Grace:       o.Grace,
 		MinInterval: o.MinInterval,
 		MaxInterval: o.MaxInterval,
 		Timeout:     o.Timeout,
 		Concurrency: o.Concurrency,
 		Rate:        o.Rate,
-		Logger:      cc.log,
+		Logger:      fleet.log,
 	})
 	return d, err
+}
+
+// protected wraps GC.InUse, so that its panics are counted and become
+// errors. It returns nil for nil.
+func (d *declared) protected(
+	inUse func(context.Context, Owner) (bool, error),
+) func(context.Context, Owner) (bool, error) {
+	if inUse == nil {
+		return nil
+	}
+	return func(ctx context.Context, owner Owner) (used bool, err error) {
+		err = d.fleet.calls.Call("GC.InUse", func() (err error) {
+			used, err = inUse(ctx, owner)
+			return err
+		}, "owner", owner.String())
+		return used, err
+	}
 }
 
 // acquire takes the watches that all owners of a need share. For each need the
 // collector calls acquire and release in turns.
 func (d *declared) acquire(_ context.Context, n need) error {
-	d.began(n)
+	d.leavers.began(n)
+	var w *Watch
+	var err error
 	if n.many {
-		err := d.follow(n)
-		if err != nil {
-			d.ended(n)
-		}
-		return err
+		err = d.follow(n)
+	} else if w, err = d.fleet.watch(n.Cluster, selectionOf(n.WatchKey)); err == nil {
+		d.add(n, w)
 	}
-	w, err := d.cc.watch(n.Cluster, selectionOf(n.WatchKey))
 	if err != nil {
-		d.ended(n)
-		return err
+		d.leavers.ended(n)
 	}
-	d.add(n, w)
-
-	return nil
+	return err
 }
 
 func (d *declared) release(n need) {
-	defer d.ended(n)
+	defer d.leavers.ended(n)
 	if n.many {
 		d.unfollow(n)
 	} else if w := d.watch(n.WatchKey, n); w != nil {
@@ -321,7 +373,7 @@ func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
 
 // bound is called for every want that has got its lease.
 func (d *declared) bound(c *cluster, want *watchset.Want) {
-	if !d.events.any() || !d.concerns(kindOf{c, want.GVK}) {
+	if !d.fleet.owners.any() || !d.concerns(kindOf{c, want.GVK}) {
 		return
 	}
 	d.mu.Lock()
@@ -369,16 +421,28 @@ func (d *declared) all() (owners []Owner) {
 	return owners
 }
 
-// changed returns the owners to call for a change of a watch: those of all
-// needs that it covers.
-func (d *declared) changed(c *cluster, id watchset.Selection) []Owner {
+// changed is called with each change of a cluster. It does not block.
+func (d *declared) changed(c *cluster, what change) {
+	if what == answersChanged {
+		d.clusterChanged(c.key)
+	} else {
+		d.consider(c)
+	}
+}
+
+// watchChanged notifies the owners that a change of a watch concerns: those of
+// all needs that it covers.
+func (d *declared) watchChanged(c *cluster, id watchset.Selection) {
+	if !d.fleet.owners.any() {
+		return
+	}
 	needs := d.needs(keyOf(c.key, id))
 	for _, want := range c.wants.Covered(id) {
 		if want.Selection != id {
 			needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 		}
 	}
-	return d.concerned(needs...)
+	d.call(needs...)
 }
 
 // touched returns the owners to call for an event of an object, whichever watch
@@ -403,7 +467,7 @@ func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
 	for want := range wants {
 		needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 	}
-	return d.concerned(needs...)
+	return d.leavers.concerned(needs...)
 }
 
 // keys returns the keys of needs in the given order, those of each selector
@@ -431,21 +495,6 @@ func (d *declared) keys(needs ...need) []status.WatchKey {
 	}
 
 	return except(keys, nil)
-}
-
-// except returns the keys that are not among others, without repetitions.
-func except(keys, others []status.WatchKey) (out []status.WatchKey) {
-	seen := make(map[status.WatchKey]struct{}, len(keys)+len(others))
-	for _, key := range others {
-		seen[key] = struct{}{}
-	}
-	for _, key := range keys {
-		if _, ok := seen[key]; !ok {
-			seen[key] = struct{}{}
-			out = append(out, key)
-		}
-	}
-	return out
 }
 
 // count returns the number of declared watches.
@@ -484,7 +533,7 @@ func (d *declared) listen(sub *informerpool.Subscription) {
 	for k := range kinds {
 		d.listenTo(k, sub)
 	}
-	d.forgetAll()
+	d.leavers.forgetAll()
 }
 
 // unlisten undoes listen for a subscription that has ended.
@@ -499,9 +548,45 @@ func (d *declared) unlisten(sub *informerpool.Subscription) {
 	}
 }
 
+// call calls the owners of needs whose reads may be answered differently.
+func (d *declared) call(needs ...need) { d.fleet.owners.publish(d.leavers.concerned(needs...)...) }
+
+// joined calls an owner that has begun to use needs, if one of them was in
+// effect before, and reads of it may be answered differently than when the owner
+// left it, if ever it did: the owner was not called for what had happened by
+// then, and may have read before it declared. added are the keys that are new to
+// it.
+func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
+	if !d.fleet.owners.any() {
+		return
+	}
+	call := false
+	for _, n := range needs {
+		c := d.leavers.back(owner, n)
+		if c.named {
+			d.fleet.log.Info("An owner leaves targets and comes back to them again and again: declare all that it needs "+
+				"in one call, and let each controller that declares for it set Owner.Controller",
+				"owner", owner, "target", n)
+		}
+		switch {
+		case c.unchanged:
+		case c.known && n.many:
+			call = true // perhaps for a cluster that is selected no more
+		default:
+			call = call || slices.ContainsFunc(d.keys(n), func(key status.WatchKey) bool {
+				w := d.watch(key)
+				return w != nil && !w.waits() && slices.Contains(added, key)
+			})
+		}
+	}
+	if call {
+		d.fleet.owners.publish(owner)
+	}
+}
+
 // clusterChanged notifies the owners that use something in a cluster.
 func (d *declared) clusterChanged(cluster client.ObjectKey) {
-	if !d.events.any() {
+	if !d.fleet.owners.any() {
 		return
 	}
 	d.mu.Lock()
@@ -509,7 +594,7 @@ func (d *declared) clusterChanged(cluster client.ObjectKey) {
 	d.mu.Unlock()
 
 	for _, key := range keys {
-		d.events.publish(d.concerned(d.needs(key)...)...)
+		d.call(d.needs(key)...)
 	}
 }
 
@@ -522,7 +607,5 @@ func (d *declared) synced(keys []status.WatchKey) bool {
 	}
 	return true
 }
-
-func sortKeys(keys []status.WatchKey) { slices.SortFunc(keys, compareWatchKeys) }
 
 func sortOwners(owners []Owner) { slices.SortFunc(owners, compareOwners) }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -22,22 +23,22 @@ func (d *declared) follow(n need) error {
 	if err != nil {
 		return err
 	}
-	if d.cc.ctx.Err() != nil {
+	if d.fleet.ctx.Err() != nil {
 		return ErrClosed
 	}
-	d.cc.used()
+	d.fleet.used()
 	followed := members.New(members.Config[*cluster, *Watch]{
-		Wanted: func(c *cluster) bool { return d.cc.tenure.Serves(c.key) && c.matches(selector) },
+		Wanted: func(c *cluster) bool { return d.fleet.tenure.Serves(c.key) && c.matches(selector) },
 		Acquire: func(c *cluster) (*Watch, bool) {
 			want := c.wants.Acquire(selectionOf(n.WatchKey))
 			if want == nil {
 				return nil, false // the cluster is being forgotten; its successor is considered by itself
 			}
-			return &Watch{c: c, want: want, released: make(chan struct{})}, true
+			return newWatch(c, want), true
 		},
 		Entered: func(_ *cluster, w *Watch) {
 			d.add(n, w)
-			d.events.publish(d.concerned(n)...)
+			d.call(n)
 		},
 		Left: func(c *cluster, w *Watch) { d.dismiss(n, c, w) },
 	})
@@ -46,7 +47,7 @@ func (d *declared) follow(n need) error {
 	d.mu.Unlock()
 
 	// A cluster that is added or relabeled from now on is considered by itself.
-	for _, c := range d.cc.all() {
+	for _, c := range d.fleet.all() {
 		followed.Look(c)
 	}
 
@@ -71,7 +72,7 @@ func (d *declared) dismiss(n need, c *cluster, w *Watch) {
 		w.ReleaseCluster()
 	}
 
-	d.events.publish(d.concerned(n)...)
+	d.call(n)
 }
 
 func (d *declared) unfollow(n need) {
@@ -85,23 +86,12 @@ func (d *declared) unfollow(n need) {
 	}
 }
 
-// addCluster is called with each new cluster, and before it is resolved.
-func (d *declared) addCluster(c *cluster) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	if d.mu.listed && len(d.mu.undecided) == 0 {
-		d.mu.settled = make(chan struct{})
-	}
-	d.mu.undecided[c] = struct{}{}
-}
-
 // consider is called when a cluster's labels, its phase or its ownership may
 // have changed. It does not block, and may be called by a hook of the
 // connection.
 func (d *declared) consider(c *cluster) {
+	undecided := d.settlement.awaits(c)
 	d.mu.Lock()
-	_, undecided := d.mu.undecided[c]
 	followed := slices.Collect(maps.Values(d.mu.followed))
 	d.mu.Unlock()
 
@@ -109,79 +99,37 @@ func (d *declared) consider(c *cluster) {
 	if len(followed) == 0 && !undecided {
 		return
 	}
-	d.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+	d.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		answered := c.answered() // before the looks, which then see the answer
 		for _, s := range followed {
 			s.Look(c)
 		}
-		if answered {
-			d.decided(c)
+		if answered && d.settlement.decide(c) { // by now the cluster is watched for each selector that selects it
+			d.callSelecting()
 		}
 	})
-}
-
-// answered reports whether the resolver has answered for the cluster.
-func (c *cluster) answered() bool {
-	v := c.conn.View()
-	begins := v.Phase == phase.Pending || v.Phase == phase.Connecting
-	return !begins || v.Reason != "" || v.Labels != nil
-}
-
-// decided records that the resolver has answered for a cluster. By then the
-// cluster is watched for each selector that selects it.
-func (d *declared) decided(c *cluster) {
-	d.mu.Lock()
-	_, was := d.mu.undecided[c]
-	delete(d.mu.undecided, c)
-	settled := was && d.settleLocked()
-	d.mu.Unlock()
-
-	if settled {
-		d.publishFollowing()
-	}
 }
 
 // listedClusters is called when the resolver has listed the clusters, and all
 // of them were added.
 func (d *declared) listedClusters() {
-	d.mu.Lock()
-	settled := !d.mu.listed
-	d.mu.listed = true
-	settled = settled && d.settleLocked()
-	d.mu.Unlock()
-
-	if settled {
-		d.publishFollowing()
+	if d.settlement.list() {
+		d.callSelecting()
 	}
 }
 
-// settleLocked reports whether it is settled now which clusters selectors
-// select.
-func (d *declared) settleLocked() bool {
-	if !d.mu.listed || len(d.mu.undecided) > 0 {
-		return false
-	}
-	close(d.mu.settled)
-	return true
-}
-
-// publishFollowing notifies the owners that use a selector.
-func (d *declared) publishFollowing() {
-	d.mu.Lock()
-	needs := slices.Collect(maps.Keys(d.mu.followed))
-	d.mu.Unlock()
-
-	for _, n := range needs {
-		d.events.publish(d.concerned(n)...)
+// callSelecting calls the owners that use a selector.
+func (d *declared) callSelecting() {
+	for _, n := range d.selecting() {
+		d.call(n)
 	}
 }
 
-// settled returns a channel that is closed while it is settled which clusters
-// selectors select.
-func (d *declared) settled() <-chan struct{} {
+// selecting returns the needs with a selector.
+func (d *declared) selecting() []need {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.mu.settled
+	return slices.Collect(maps.Keys(d.mu.followed))
 }
 
 // isSettled reports whether it is known which clusters the needs select.
@@ -190,7 +138,7 @@ func (d *declared) isSettled(needs []need) bool {
 		return true
 	}
 	select {
-	case <-d.settled():
+	case <-d.settlement.done():
 		return true
 	default:
 		return false
@@ -202,8 +150,8 @@ func (d *declared) isSettled(needs []need) bool {
 func (d *declared) settle(ctx context.Context, needs []need) error {
 	for !d.isSettled(needs) {
 		select {
-		case <-d.settled():
-		case <-d.cc.ctx.Done():
+		case <-d.settlement.done():
+		case <-d.fleet.ctx.Done():
 			return ErrClosed
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -212,19 +160,10 @@ func (d *declared) settle(ctx context.Context, needs []need) error {
 	return nil
 }
 
-// anySelector reports whether one of the needs has a selector.
-func anySelector(needs []need) bool {
-	return slices.ContainsFunc(needs, func(n need) bool { return n.many })
-}
-
 // selected returns the keys of each need with a selector.
 func (d *declared) selected() map[need][]status.WatchKey {
-	d.mu.Lock()
-	needs := slices.Collect(maps.Keys(d.mu.followed))
-	d.mu.Unlock()
-
-	out := make(map[need][]status.WatchKey, len(needs))
-	for _, n := range needs {
+	out := map[need][]status.WatchKey{}
+	for _, n := range d.selecting() {
 		out[n] = d.keys(n)
 	}
 	return out
@@ -246,4 +185,77 @@ func (d *declared) releasedKeys(needs []need, selected map[need][]status.WatchKe
 	sortKeys(keys)
 
 	return keys
+}
+
+// settlement says whether it is settled which clusters selectors select: once
+// the resolver has listed the clusters, and has answered for each of them.
+type settlement struct {
+	mu        sync.Mutex // protects the fields below; nothing else is locked under it
+	listed    bool
+	undecided map[*cluster]struct{}
+	settled   chan struct{} // closed while it is
+}
+
+func newSettlement(listed bool) *settlement {
+	s := &settlement{listed: listed, undecided: map[*cluster]struct{}{}, settled: make(chan struct{})}
+	if listed {
+		close(s.settled)
+	}
+	return s
+}
+
+// add is called with each new cluster, and before it is resolved.
+func (s *settlement) add(c *cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.listed && len(s.undecided) == 0 {
+		s.settled = make(chan struct{})
+	}
+	s.undecided[c] = struct{}{}
+}
+
+// awaits reports whether the resolver has yet to answer for a cluster.
+func (s *settlement) awaits(c *cluster) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, undecided := s.undecided[c]
+	return undecided
+}
+
+// decide records that the resolver has answered for a cluster. It reports
+// whether it is settled by that.
+func (s *settlement) decide(c *cluster) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	_, was := s.undecided[c]
+	delete(s.undecided, c)
+	return was && s.settleLocked()
+}
+
+// list records that the resolver has listed the clusters, and all of them were
+// added. It reports whether it is settled by that.
+func (s *settlement) list() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	first := !s.listed
+	s.listed = true
+	return first && s.settleLocked()
+}
+
+func (s *settlement) settleLocked() bool {
+	if !s.listed || len(s.undecided) > 0 {
+		return false
+	}
+	close(s.settled)
+	return true
+}
+
+// done returns a channel that is closed while it is settled.
+func (s *settlement) done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
@@ -74,6 +75,30 @@ var (
 	// else, such as a login page.
 	ErrNotKubernetes = transport.ErrNotKubernetes
 )
+
+var (
+	errNilCallback = errors.New("required")
+	errNotPositive = errors.New("not positive")
+)
+
+// cacheNotStartedError is the type of ErrNotStarted, which has its own text.
+type cacheNotStartedError struct{}
+
+func (cacheNotStartedError) Error() string { return "cluster not connected: cluster cache not started" }
+
+// Unwrap makes it an ErrConnecting, and thus an ErrNotConnected: nothing
+// failed.
+func (cacheNotStartedError) Unwrap() error { return ErrConnecting }
+
+// As makes it the error of controller-runtime's cache, too. By that error,
+// programs decide to read from the API server during set-up.
+func (cacheNotStartedError) As(target any) bool {
+	to, ok := target.(**cache.ErrCacheNotStarted)
+	if ok {
+		*to = &cache.ErrCacheNotStarted{}
+	}
+	return ok
+}
 
 // IsWaiting reports whether an error may end by itself, because a cluster or an
 // informer is not ready: [ErrNotConnected], [ErrUnknownCluster] or
@@ -154,6 +179,21 @@ func unserved(err error) bool {
 	return details == nil || details.Name == ""
 }
 
+// translate turns the pool's sentinel errors into those of this package, and
+// returns others unchanged.
+func translate(err error) error {
+	switch {
+	case errors.Is(err, informerpool.ErrReleased):
+		return ErrReleased
+	case errors.Is(err, informerpool.ErrClosed):
+		return ErrClosed
+	case errors.Is(err, informerpool.ErrNotSynced):
+		return ErrNotSynced
+	}
+
+	return err
+}
+
 // ClusterError names the cluster, and the kind if any, on which an operation
 // failed. Its text has no credential, and from a remote server no more than a
 // bounded, printable status message.
@@ -180,6 +220,16 @@ func (e *ClusterError) Error() string {
 
 // Unwrap returns the cause.
 func (e *ClusterError) Unwrap() error { return e.Err }
+
+// clusterError returns a [*ClusterError].
+func clusterError(op string, cluster client.ObjectKey, gvk schema.GroupVersionKind, err error) error {
+	return &ClusterError{
+		Cluster: cluster,
+		GVK:     gvk,
+		Op:      op,
+		Err:     err,
+	}
+}
 
 // OptionError names an invalid option.
 type OptionError struct {

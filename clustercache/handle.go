@@ -8,13 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
@@ -36,14 +41,14 @@ func (h Cluster) Key() client.ObjectKey { return h.key }
 // Engage makes the cluster known and keeps it connected until Disengage.
 // Engaging a cluster again has no effect.
 func (h Cluster) Engage() error {
-	_, err := h.cc.engage(h.key, true)
+	_, err := h.cc.clusters.engage(h.key, true)
 	return err
 }
 
 // Disengage undoes Engage: the cluster is disconnected and forgotten once it
 // has no watch, unless the resolver lists it (Options.Discover).
 func (h Cluster) Disengage() {
-	if c := h.cc.find(h.key); c != nil {
+	if c := h.cc.clusters.find(h.key); c != nil {
 		c.unpin()
 	}
 }
@@ -54,7 +59,7 @@ func (h Cluster) Disengage() {
 func (h Cluster) WaitConnected(ctx context.Context) error {
 	fail := func(err error) error { return &ClusterError{Cluster: h.key, Op: "wait for connection", Err: err} }
 	for {
-		c := h.cc.find(h.key)
+		c := h.cc.clusters.find(h.key)
 		switch {
 		case h.cc.ctx.Err() != nil:
 			return fail(ErrClosed)
@@ -80,7 +85,7 @@ func (h Cluster) WaitConnected(ctx context.Context) error {
 
 // Status returns a snapshot of the cluster. The error is [ErrUnknownCluster].
 func (h Cluster) Status() (status.Cluster, error) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return status.Cluster{}, &ClusterError{Cluster: h.key, Op: "status", Err: ErrUnknownCluster}
 	}
@@ -90,7 +95,7 @@ func (h Cluster) Status() (status.Cluster, error) {
 // Labels returns a copy of the cluster's labels, and whether they are known:
 // from when the resolver first gives access to the cluster until it is gone.
 func (h Cluster) Labels() (labels map[string]string, known bool) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return nil, false
 	}
@@ -104,10 +109,10 @@ func (h Cluster) Labels() (labels map[string]string, known bool) {
 // and other options select where they are answered from. Objects that are read
 // belong to the caller, unless client.UnsafeDisableDeepCopy is passed.
 func (h Cluster) Reader() client.Reader {
-	if c := h.cc.find(h.key); c != nil {
+	if c := h.cc.clusters.find(h.key); c != nil {
 		return c.reader
 	}
-	return &reader{cc: h.cc, key: h.key, mode: h.cc.options.ReadMode}
+	return &reader{fleet: h.cc.clusters, key: h.key, mode: h.cc.options.ReadMode}
 }
 
 // Client returns a client that reads as Reader does, or, with
@@ -132,11 +137,11 @@ func (h Cluster) LiveClient() (client.Client, error) {
 }
 
 func (h Cluster) live(op string) (*cluster, client.Client, error) {
-	c, err := h.cc.known(h.key, op)
+	c, err := h.cc.clusters.known(h.key, op)
 	if err != nil {
 		return nil, nil, err
 	}
-	live, err := c.live.Client(c.hooks())
+	live, err := c.server.live.Client(c.hooks())
 	if err != nil {
 		return nil, nil, &ClusterError{Cluster: h.key, Op: op, Err: err}
 	}
@@ -149,20 +154,15 @@ func (h Cluster) live(op string) (*cluster, client.Client, error) {
 // the start. Errors are [ErrClosed], ctx's, and those of an invalid kind or
 // selector.
 func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.ListOption) (*Watch, error) {
-	id, err := h.cc.selection(obj, opts)
+	id, err := newSelection(h.cc.options.Scheme, obj, opts)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, &ClusterError{
-			Cluster: h.key,
-			GVK:     id.GVK,
-			Op:      "watch",
-			Err:     err,
-		}
+		return nil, clusterError("watch", h.key, id.GVK, err)
 	}
 
-	return h.cc.watch(h.key, id)
+	return h.cc.clusters.watch(h.key, id)
 }
 
 // WatchAndRead is a Reader for reconcilers that name the kind that they read on
@@ -171,25 +171,19 @@ func (h Cluster) Watch(ctx context.Context, obj client.Object, opts ...client.Li
 // reports whether that answers reads now.
 func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
-		return nil, false, &ClusterError{
-			Cluster: h.key,
-			GVK:     gvk,
-			Op:      "watch",
-			Err:     context.Cause(ctx),
-		}
+		return nil, false, clusterError("watch", h.key, gvk, context.Cause(ctx))
 	}
-
-	c, w, err := h.cc.acquire(h.key, watchset.Selection{GVK: gvk}, true)
+	c, w, err := h.cc.clusters.acquire(h.key, watchset.Selection{GVK: gvk}, true)
 	if err != nil {
 		return nil, false, err
 	}
-	return &reader{cc: h.cc, key: h.key, mode: AutoWatch}, c.unanswered(w) == nil, nil
+	return &reader{fleet: h.cc.clusters, key: h.key, mode: AutoWatch}, c.unanswered(w) == nil, nil
 }
 
 // WatchStatuses returns a snapshot of every watch of the cluster, sorted by
 // kind and selection. The error is [ErrUnknownCluster].
 func (h Cluster) WatchStatuses() ([]status.Watch, error) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return nil, &ClusterError{Cluster: h.key, Op: "watch status", Err: ErrUnknownCluster}
 	}
@@ -208,15 +202,8 @@ func (h Cluster) WatchStatuses() ([]status.Watch, error) {
 // joins a [*ClusterError] for the cluster, or for each kind, which [IsWaiting]
 // and [ReasonOf] classify.
 func (h Cluster) Serving(kinds ...client.Object) error {
-	fail := func(gvk schema.GroupVersionKind, err error) error {
-		return &ClusterError{
-			Cluster: h.key,
-			GVK:     gvk,
-			Op:      "serve",
-			Err:     err,
-		}
-	}
-	r := &reader{cc: h.cc, key: h.key}
+	fail := func(gvk schema.GroupVersionKind, err error) error { return clusterError("serve", h.key, gvk, err) }
+	r := &reader{fleet: h.cc.clusters, key: h.key}
 	c, err := r.cluster(context.Background(), &readOptions{}, watchset.Selection{})
 	if err == nil {
 		err = c.conn.OtherCluster()
@@ -227,7 +214,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 
 	var errs []error
 	for _, kind := range kinds {
-		id, err := h.cc.selection(kind, nil)
+		id, err := newSelection(h.cc.options.Scheme, kind, nil)
 		whole, parts := false, 0
 		for _, w := range c.wants.All() {
 			if err != nil || w.GVK != id.GVK {
@@ -257,13 +244,13 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 // Indexed reports whether reads of cached objects of the cluster can select by
 // a field: by an index, or by the object's namespace or name.
 func (h Cluster) Indexed(gvk schema.GroupVersionKind, field string) bool {
-	return field == "metadata.name" || field == "metadata.namespace" || h.cc.indexes.find(h.key, gvk, field) != nil
+	return field == watchset.FieldName || field == watchset.FieldNamespace || h.cc.indexes.find(h.key, gvk, field) != nil
 }
 
 // IsNamespaced reports whether the objects of a kind have a namespace. known is
 // false until the cluster's discovery was queried for the kind and has it.
 func (h Cluster) IsNamespaced(gvk schema.GroupVersionKind) (namespaced, known bool) {
-	c := h.cc.find(h.key)
+	c := h.cc.clusters.find(h.key)
 	if c == nil {
 		return false, false
 	}
@@ -274,7 +261,7 @@ func (h Cluster) IsNamespaced(gvk schema.GroupVersionKind) (namespaced, known bo
 // RESTMapper returns the mapper of the cluster, whose methods may query the API
 // server.
 func (h Cluster) RESTMapper() (meta.RESTMapper, error) {
-	c, err := h.cc.known(h.key, "REST mapper")
+	c, err := h.cc.clusters.known(h.key, "REST mapper")
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +273,7 @@ func (h Cluster) RESTMapper() (meta.RESTMapper, error) {
 // TransportConfig. It holds credentials, does not follow their rotation, and is
 // not rate-limited. It fails while the cluster is not connected.
 func (h Cluster) RESTConfig() (*rest.Config, error) {
-	c, err := h.cc.known(h.key, "REST config")
+	c, err := h.cc.clusters.known(h.key, "REST config")
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +291,7 @@ func (h Cluster) RESTConfig() (*rest.Config, error) {
 // credentials and not the real address. The error is [ErrClosed] or
 // [ErrUnknownCluster].
 func (h Cluster) TransportConfig() (*rest.Config, error) {
-	c, err := h.cc.find(h.key), ErrUnknownCluster
+	c, err := h.cc.clusters.find(h.key), ErrUnknownCluster
 	if h.cc.ctx.Err() != nil {
 		c, err = nil, ErrClosed
 	}
@@ -313,7 +300,7 @@ func (h Cluster) TransportConfig() (*rest.Config, error) {
 	}
 	return &rest.Config{
 		Host:                      c.conn.Transport().URL(),
-		Transport:                 &follower{cc: h.cc, key: h.key},
+		Transport:                 &follower{fleet: h.cc.clusters, key: h.key},
 		QPS:                       -1,
 		UserAgent:                 h.cc.options.UserAgent,
 		WarningHandlerWithContext: rest.NoWarnings{},
@@ -339,4 +326,94 @@ func (h Cluster) Work(ctx context.Context) (context.Context, context.CancelFunc,
 		return nil, nil, &ClusterError{Cluster: h.key, Op: "work", Err: err}
 	}
 	return ctx, done, nil
+}
+
+// hooks returns what the clients handed out call.
+func (c *cluster) hooks() liveclient.Hooks {
+	return liveclient.Hooks{
+		Failed: func(op string, gvk schema.GroupVersionKind, err error) error {
+			return clusterError(op, c.key, gvk, err)
+		},
+		Begin: c.wants.BeginShowing,
+		Write: func(ctx context.Context, call func(context.Context) error) error {
+			return c.fleet.tenure.Write(ctx, c.key, call)
+		},
+		Writes: c.writes,
+	}
+}
+
+// cachedClient is a live client with cached reads, which show what was written
+// before if Options.ReadYourWrites is set.
+type cachedClient struct {
+	client.Client
+
+	c *cluster
+}
+
+// Get implements client.Reader.
+func (c *cachedClient) Get(
+	ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption,
+) error {
+	r := c.c.reader
+	if c.c.writes.Any() && !(&client.GetOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency {
+		r = c.showing(obj, key)
+	}
+	return r.Get(ctx, key, obj, opts...)
+}
+
+// List implements client.Reader.
+func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	r := c.c.reader
+	if !c.c.writes.Any() {
+		return r.List(ctx, list, opts...)
+	}
+	lo := (&client.ListOptions{}).ApplyOptions(opts)
+	if !lo.DisableReadYourWritesConsistency {
+		key := client.ObjectKey{Namespace: lo.Namespace}
+		if lo.FieldSelector != nil {
+			key.Name, _ = lo.FieldSelector.RequiresExactMatch(watchset.FieldName)
+		}
+		r = c.showing(list, key)
+	}
+	return r.List(ctx, list, opts...)
+}
+
+// showing returns the reader for a read, which has to show earlier writes.
+func (c *cachedClient) showing(obj runtime.Object, key client.ObjectKey) *reader {
+	gvk, err := apiutil.GVKForObject(obj, c.c.fleet.options.Scheme)
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	pending := c.c.writes.Of(gvk, key)
+	if err != nil || pending == nil { // with an error the read fails
+		return c.c.reader
+	}
+	r := *c.c.reader
+	r.written = pending
+	return &r
+}
+
+// follower sends requests to the current transport of a cluster: a cluster that
+// was forgotten and created again has another one.
+type follower struct {
+	fleet *clusters
+	key   client.ObjectKey
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
+	c, err := f.fleet.known(f.key, "request")
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, err
+	}
+
+	guarded := c.conn.Guard(c.conn.Transport().Client().Transport)
+	bounded := liveclient.NewDeadline(guarded, f.fleet.options.RequestTimeout)
+	permit := func(ctx context.Context) (context.Context, context.CancelFunc, error) {
+		return f.fleet.tenure.Permit(ctx, f.key)
+	}
+	explain := func(ctx context.Context, err error) error { return f.fleet.tenure.Explain(ctx, f.key, err) }
+
+	return liveclient.NewPermitted(bounded, permit, explain).RoundTrip(req)
 }

@@ -22,25 +22,10 @@ import (
 // ErrIndexExists indicates that a field of the kind already has an index.
 var ErrIndexExists = errors.New("field is indexed already")
 
-func (x Index) validate(field string) []error {
-	var errs []error
-	check := func(ok bool, name string) {
-		if !ok {
-			errs = append(errs, &OptionError{Field: field + "." + name, Err: errors.New("required")})
-		}
-	}
-	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
-	check(x.Field != "", "Field")
-	check(x.Values != nil, "Values")
-	if x.Representation > events.Metadata {
-		errs = append(errs, &OptionError{Field: field + ".Representation", Err: ErrUnsupported})
-	}
-
-	return errs
-}
-
 // indexes are the fields by which cached reads can select.
 type indexes struct {
+	shared *shared
+
 	mu   sync.RWMutex // protects what follows; nothing else is locked under it
 	all  map[schema.GroupVersionKind][]*addedIndex
 	next int
@@ -51,15 +36,16 @@ type indexes struct {
 type addedIndex struct {
 	Index
 
+	shared   *shared
 	name     string
 	clusters []client.ObjectKey // nil: all
 	worked   atomic.Uint32      // the representation that Values last worked with; AsGiven: none yet
 	logged   atomic.Bool        // its first failure was logged
 }
 
-func newIndexes(of []Index) *indexes {
-	s := &indexes{all: map[schema.GroupVersionKind][]*addedIndex{}}
-	for _, x := range of {
+func newIndexes(of *shared) *indexes {
+	s := &indexes{shared: of, all: map[schema.GroupVersionKind][]*addedIndex{}}
+	for _, x := range of.options.Indexes {
 		_, _ = s.add(x, nil) // of two indexes for one field the first counts
 	}
 	return s
@@ -81,7 +67,12 @@ func (s *indexes) add(x Index, clusters []client.ObjectKey) (*addedIndex, error)
 	}
 
 	s.next++
-	added := &addedIndex{Index: x, name: fmt.Sprintf("%s#%d", x.Field, s.next), clusters: slices.Clone(clusters)}
+	added := &addedIndex{
+		Index:    x,
+		shared:   s.shared,
+		name:     fmt.Sprintf("%s#%d", x.Field, s.next),
+		clusters: slices.Clone(clusters),
+	}
 	s.all[x.GVK] = append(slices.Clip(s.all[x.GVK]), added)
 
 	return added, nil
@@ -121,6 +112,17 @@ func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, fi
 	return nil
 }
 
+// addTo adds the indexes that an informer lacks.
+func (s *indexes) addTo(lease *informerpool.Lease, cluster client.ObjectKey, gvk schema.GroupVersionKind) {
+	for _, x := range s.of(cluster, gvk) {
+		err := lease.TryAddIndex(x.name, func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cluster, o) })
+		if err != nil && !errors.Is(err, informerpool.ErrIndexExists) && !errors.Is(err, informerpool.ErrReleased) &&
+			!errors.Is(err, informerpool.ErrClosed) {
+			s.shared.log.Error(err, "Index cannot be added", "cluster", clusterName(cluster), "field", x.Field)
+		}
+	}
+}
+
 // IndexError indicates that a list by an indexed field cannot be answered
 // because Index.Values failed for cached objects. Other reads of the kind are
 // not affected.
@@ -146,9 +148,9 @@ func (e *IndexError) Error() string {
 func (e *IndexError) Unwrap() error { return e.Err }
 
 // valuesOf computes the index of a cached object.
-func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Object) ([]string, error) {
-	return x.compute(cc, c, client.ObjectKeyFromObject(o),
-		func(f events.Representation) (client.Object, error) { return decode(cc, f, o) })
+func (x *addedIndex) valuesOf(cluster client.ObjectKey, o *informerpool.Object) ([]string, error) {
+	return x.compute(cluster, client.ObjectKeyFromObject(o),
+		func(f events.Representation) (client.Object, error) { return x.shared.decode(f, o) })
 }
 
 // compute calls Values with the object in the representation that it needs. By
@@ -157,14 +159,14 @@ func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Obje
 // with the next representation. The first representation for which it returned
 // values is kept.
 func (x *addedIndex) compute(
-	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(events.Representation) (client.Object, error),
+	cluster, name client.ObjectKey, in func(events.Representation) (client.Object, error),
 ) ([]string, error) {
 	var first *callback.PanicError
 	answered := false
 	for _, r := range x.representations() {
 		obj, err := in(r)
 		if err != nil {
-			return nil, x.failed(cc, c, name, err, err.Error())
+			return nil, x.failed(cluster, name, err, err.Error())
 		}
 		values, failed := x.call(obj)
 		if len(values) > 0 {
@@ -187,7 +189,7 @@ func (x *addedIndex) compute(
 	if answered {
 		return nil, nil
 	}
-	return nil, x.failed(cc, c, name, informerpool.ErrIndexPanicked, first.Value)
+	return nil, x.failed(cluster, name, informerpool.ErrIndexPanicked, first.Value)
 }
 
 // representations returns the representations to call Values with, in order.
@@ -217,17 +219,18 @@ func (x *addedIndex) call(obj client.Object) (values []string, failed *callback.
 const indexCallback = "Index.Values"
 
 // failed counts a failure and logs the first one of the index.
-func (x *addedIndex) failed(cc *ClusterCache, c *cluster, name client.ObjectKey, err error, text string) error {
-	cc.metrics.indexFailed.Inc()
+func (x *addedIndex) failed(cluster, name client.ObjectKey, err error, text string) error {
+	x.shared.metrics.indexFailed.Inc()
 	if errors.Is(err, informerpool.ErrIndexPanicked) {
-		cc.metrics.panics.WithLabelValues(indexCallback).Inc()
+		x.shared.metrics.panicked(indexCallback)
 	}
 	if !x.logged.Swap(true) {
-		cc.log.Error(err, "Index function failed; lists by its field fail. Further failures are not logged",
-			"cluster", c.name, "kind", kindName(x.GVK), "field", x.Field, "object", objectName(name), "failure", text)
+		x.shared.log.Error(err, "Index function failed; lists by its field fail. Further failures are not logged",
+			"cluster", clusterName(cluster), "kind", kindName(x.GVK), "field", x.Field, "object", objectName(name),
+			"failure", text)
 	}
 	return &IndexError{
-		Cluster: c.key,
+		Cluster: cluster,
 		GVK:     x.GVK,
 		Field:   x.Field,
 		Object:  name,

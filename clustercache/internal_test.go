@@ -44,7 +44,7 @@ func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, cc.stop(context.Background())) })
 		cc.live.Store(true)
 		cc.mu.stopped = true
-		c, err := cc.engage(client.ObjectKey{Name: "c"}, false)
+		c, err := cc.clusters.engage(client.ObjectKey{Name: "c"}, false)
 		require.NoError(t, err)
 		require.Equal(t, phase.Connecting, c.conn.View().Phase)
 		return c
@@ -82,7 +82,7 @@ func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		})
 		c.conn.Release()
 		require.Equal(t, phase.Gone, c.conn.View().Phase)
-		_, h, err := c.cc.acquire(c.key, id, false)
+		_, h, err := c.fleet.acquire(c.key, id, false)
 		require.NoError(t, err)
 		require.NotNil(t, h)
 		require.Equal(t, 2, asked, "one before the want, and one that is sure to see it")
@@ -92,8 +92,8 @@ func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		c := make1(t, func(string) {})
 		c.conn.Release() // only clusters that are gone are forgotten
 		require.Equal(t, phase.Gone, c.conn.View().Phase)
-		c.cc.forget(c)
-		another, h, err := c.cc.acquire(c.key, id, false)
+		c.fleet.forget(c)
+		another, h, err := c.fleet.acquire(c.key, id, false)
 		require.NoError(t, err)
 		require.NotNil(t, h)
 		require.NotSame(t, c, another)
@@ -156,8 +156,8 @@ func TestHazardInformersSpinWhileTheFleetStops(t *testing.T) {
 	key := client.ObjectKey{Name: "away"}
 	require.NoError(t, cc.Cluster(key).Engage())
 	cc.cancel(ErrClosed)
-	cc.find(key).close()
-	_, err = cc.endpoint(context.Background(), key)
+	cc.clusters.find(key).close()
+	_, err = cc.clusters.endpoint(context.Background(), key)
 	require.ErrorIs(t, err, ErrClosed)
 }
 

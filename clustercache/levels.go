@@ -97,7 +97,7 @@ func (q *levelQueue[K]) put(key K, initial bool) {
 	}
 	q.mu.Unlock()
 
-	q.wake()
+	wake(q.changed)
 }
 
 // pause makes next wait, or ends the pause.
@@ -106,12 +106,13 @@ func (q *levelQueue[K]) pause(paused bool) {
 	q.paused = paused
 	q.mu.Unlock()
 
-	q.wake()
+	wake(q.changed)
 }
 
-func (q *levelQueue[K]) wake() {
+// wake puts something into a channel of one slot, unless it has something.
+func wake(slot chan<- struct{}) {
 	select {
-	case q.changed <- struct{}{}:
+	case slot <- struct{}{}:
 	default:
 	}
 }

@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -13,14 +12,11 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -41,21 +37,19 @@ func continuation(cut bool) string {
 	return ""
 }
 
-// listCached answers a list from the cache.
-func (c *cluster) listCached(
+// list answers a list from the cache.
+func (c *caches) list(
 	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList,
 ) error {
-	found, err := c.selectCached(o, gvk, lo)
+	found, err := c.selectAll(o, gvk, lo)
 	if err != nil {
 		return err
 	}
 	return c.fill(list, found, o.share)
 }
 
-// selectCached selects the objects of a list from the cache.
-func (c *cluster) selectCached(
-	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
-) (selected, error) {
+// selectAll selects the objects of a list from the cache.
+func (c *caches) selectAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
 	switch lo.Continue {
 	case "":
 	case cutAtLimit:
@@ -77,66 +71,6 @@ func (c *cluster) selectCached(
 	return c.lookUpAll(o, gvk, lo)
 }
 
-// ListPacked is List without the decoding, for package fleet.
-func (r *reader) ListPacked(
-	ctx context.Context, kind client.Object, live bool, opts ...client.ListOption,
-) ([]*informerpool.Object, bool, error) {
-	o, lo, invalid := r.listOptions(opts)
-	gvk, err := apiutil.GVKForObject(kind, r.cc.options.Scheme)
-	if err = cmp.Or(err, invalid); err != nil {
-		return nil, false, r.fail(gvk, "list", err)
-	}
-	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
-	if err == nil {
-		var found selected
-		if found, err = c.selectCached(&o, gvk, &lo); err == nil {
-			return found.objects, false, nil
-		}
-	}
-	if !errors.Is(err, errLive) {
-		return nil, false, r.fail(gvk, "list", err)
-	}
-	if !live {
-		return nil, true, nil
-	}
-
-	// Look the kind up first: client-go would not end that with ctx.
-	if _, _ = c.mapper.ResourceFor(ctx, gvk); ctx.Err() != nil {
-		return nil, false, r.fail(gvk, "list", context.Cause(ctx))
-	}
-	var objects []*informerpool.Object
-	_, metadata := kind.(*metav1.PartialObjectMetadata)
-	err = c.liveRead(ctx, &o, func(ctx context.Context, live client.Reader) (err error) {
-		objects, err = c.listLivePacked(ctx, live, gvk, &lo, metadata)
-		return err
-	})
-	if err != nil {
-		return nil, false, r.fail(gvk, "list", err)
-	}
-	c.wants.SeenPacked(gvk, objects)
-
-	return objects, false, nil
-}
-
-// Decode decodes an object of ListPacked.
-func (r *reader) Decode(o *informerpool.Object, dst client.Object) error {
-	return r.cc.pool.Decode(o, dst)
-}
-
-// listOptions separates the options of reads from those of lists.
-func (r *reader) listOptions(opts []client.ListOption) (readOptions, client.ListOptions, error) {
-	o, lo := r.options(), client.ListOptions{}
-	for _, opt := range opts {
-		if own, ok := opt.(readOption); ok {
-			own.applyToRead(&o)
-		} else {
-			opt.ApplyToList(&lo)
-		}
-	}
-	o.share = ptr.Deref(lo.UnsafeDisableDeepCopy, o.share)
-	return o, lo, listopts.Resolve(&lo)
-}
-
 // selected is the result of a list from the cache.
 type selected struct {
 	objects []*informerpool.Object
@@ -144,16 +78,8 @@ type selected struct {
 	cut     bool // at Limit: there are more
 }
 
-// limited cuts at a limit, if there is one.
-func (s selected) limited(limit int64) selected {
-	if limit > 0 && int64(len(s.objects)) > limit {
-		s.objects, s.cut = s.objects[:limit], true
-	}
-	return s
-}
-
 // lookUpAll finds the objects of a list in the cache.
-func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
+func (c *caches) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
 	covering, why := c.coverList(o, gvk, lo)
 	for _, want := range covering {
 		found, answers, err := c.selectFrom(o, want, lo)
@@ -173,7 +99,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 
 // selectFrom finds the objects of a list in the cache of a want. If that does not
 // answer, the error is why.
-func (c *cluster) selectFrom(
+func (c *caches) selectFrom(
 	o *readOptions, want *watchset.Want, lo *client.ListOptions,
 ) (found selected, answers bool, err error) {
 	if why := c.usable(o, want); why != nil {
@@ -199,7 +125,7 @@ func (c *cluster) selectFrom(
 		return selected{}, true, translateIndex(failed)
 	}
 	if outdated != nil {
-		c.cc.metrics.outdated.Inc()
+		c.shared.metrics.outdated.Inc()
 		return selected{}, false, instead(o, outdated)
 	}
 	if c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, want) != nil ||
@@ -207,12 +133,16 @@ func (c *cluster) selectFrom(
 		return c.selectFrom(o, want, lo)
 	}
 
-	return selected{objects: objects, version: rv}.limited(lo.Limit), true, nil
+	found = selected{objects: objects, version: rv}
+	if lo.Limit > 0 && int64(len(objects)) > lo.Limit {
+		found.objects, found.cut = objects[:lo.Limit], true
+	}
+	return found, true, nil
 }
 
 // coverList returns the wants that have everything that a list selects and that
 // can select it. The error is the one to return if none of them answers.
-func (c *cluster) coverList(
+func (c *caches) coverList(
 	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
 ) ([]*watchset.Want, error) {
 	err := notWatched(o)
@@ -233,7 +163,7 @@ func (c *cluster) coverList(
 }
 
 // listFrom lists from one informer.
-func (c *cluster) listFrom(want *watchset.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+func (c *caches) listFrom(want *watchset.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
 	q, keep, err := c.query(want, lo, true)
 	if err != nil {
 		return nil, "", err
@@ -294,7 +224,7 @@ func (s filters) pass(o *informerpool.Object) (bool, error) {
 
 // query turns list options into a query of the pool, and filters for the
 // options that a query cannot express.
-func (c *cluster) query(
+func (c *caches) query(
 	want *watchset.Want, lo *client.ListOptions, useIndex bool,
 ) (informerpool.Query, filters, error) {
 	q := informerpool.Query{Namespace: want.In(lo.Namespace), Limit: int(lo.Limit)}
@@ -306,7 +236,7 @@ func (c *cluster) query(
 	}
 	var keep filters
 	for _, r := range lo.FieldSelector.Requirements() {
-		index := c.cc.indexes.find(c.key, want.GVK, r.Field)
+		index := c.shared.indexes.find(c.cluster, want.GVK, r.Field)
 		switch {
 		case r.Field == watchset.FieldName:
 			keep = append(keep,
@@ -320,7 +250,7 @@ func (c *cluster) query(
 			q.Index, q.Value = index.name, r.Value
 		default:
 			keep = append(keep, func(o *informerpool.Object) (bool, error) {
-				values, err := index.valuesOf(c.cc, c, o)
+				values, err := index.valuesOf(c.cluster, o)
 				return fieldSelects(r, values), err
 			})
 		}
@@ -340,7 +270,7 @@ func fieldSelects(r fields.Requirement, values []string) bool {
 }
 
 // fill decodes objects into a list of any form.
-func (c *cluster) fill(list client.ObjectList, found selected, share bool) error {
+func (c *caches) fill(list client.ObjectList, found selected, share bool) error {
 	err := fillItems(list, len(found.objects), func(i int, dst runtime.Object) error {
 		return c.decode(found.objects[i], dst, share)
 	})

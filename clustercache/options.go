@@ -197,10 +197,21 @@ type Index struct {
 	Representation events.Representation
 }
 
-// sameField reports whether two indexes are of the same field and
-// representation.
-func (x Index) sameField(y Index) bool {
-	return x.GVK == y.GVK && x.Field == y.Field && x.Representation == y.Representation
+func (x Index) validate(field string) []error {
+	var errs []error
+	check := func(ok bool, name string) {
+		if !ok {
+			errs = append(errs, &OptionError{Field: field + "." + name, Err: errors.New("required")})
+		}
+	}
+	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
+	check(x.Field != "", "Field")
+	check(x.Values != nil, "Values")
+	if x.Representation > events.Metadata {
+		errs = append(errs, &OptionError{Field: field + ".Representation", Err: ErrUnsupported})
+	}
+
+	return errs
 }
 
 // withDefaults returns the options with every zero value replaced, and one
@@ -274,6 +285,9 @@ func (o Options) validate() error {
 		"RequestTimeout": o.RequestTimeout,
 		"SilentAfter":    o.SilentAfter,
 		"ReadYourWrites": o.ReadYourWrites,
+		"GC.MinInterval": o.GC.MinInterval,
+		"GC.MaxInterval": o.GC.MaxInterval,
+		"GC.Timeout":     o.GC.Timeout,
 	} {
 		check(d >= 0, field, "negative")
 		check(hasUnit(d), field, noUnit)
@@ -282,9 +296,6 @@ func (o Options) validate() error {
 		"ResolveInterval": o.ResolveInterval,
 		"Grace":           o.Grace,
 		"GC.Grace":        o.GC.Grace,
-		"GC.MinInterval":  o.GC.MinInterval,
-		"GC.MaxInterval":  o.GC.MaxInterval,
-		"GC.Timeout":      o.GC.Timeout,
 	} {
 		check(hasUnit(d), field, noUnit)
 	}
@@ -309,7 +320,10 @@ func (o Options) validate() error {
 	validatePersist(o.Persist, check)
 	for i, x := range o.Indexes {
 		errs = append(errs, x.validate(fmt.Sprintf("Indexes[%d]", i))...)
-		check(!slices.ContainsFunc(o.Indexes[:i], func(y Index) bool { return y.sameField(x) }),
+		same := func(y Index) bool {
+			return x.GVK == y.GVK && x.Field == y.Field && x.Representation == y.Representation
+		}
+		check(!slices.ContainsFunc(o.Indexes[:i], same),
 			fmt.Sprintf("Indexes[%d]", i), "the field has an index already")
 	}
 
@@ -393,10 +407,7 @@ type GC struct {
 
 // validate calls check for each constraint.
 func (o GC) validate(check func(ok bool, field, msg string)) {
-	check(o.MinInterval >= 0, "GC.MinInterval", "negative")
-	check(o.MaxInterval >= 0, "GC.MaxInterval", "negative")
 	check(o.MaxInterval <= 0 || o.MaxInterval >= o.MinInterval, "GC.MaxInterval", "less than MinInterval")
-	check(o.Timeout >= 0, "GC.Timeout", "negative")
 	check(o.Concurrency >= 0, "GC.Concurrency", "negative")
 	check(o.Rate >= 0 && !math.IsNaN(o.Rate), "GC.Rate", "negative")
 }

@@ -136,5 +136,4 @@ func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 var (
 	errOwnerKind = errors.New("kind and version are required; OwnerOf has those of an object")
 	errNoKind    = errors.New("kind and version are needed to look for it")
-	errNilObject = errors.New("obj is nil: an object that names the kind is required")
 )

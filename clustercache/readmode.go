@@ -4,15 +4,10 @@
 package clustercache
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 )
 
@@ -39,7 +34,13 @@ const (
 )
 
 // readOption is an option of reads that controller-runtime does not define.
-type readOption interface{ applyToRead(*readOptions) }
+type readOption interface {
+	client.GetOption
+	client.ListOption
+	applyToRead(*readOptions)
+}
+
+var _ = []readOption{PreferCache, MaxStaleness(0), NotOlderThan(""), (*Origin)(nil), ForApply}
 
 type readOptions struct {
 	mode    ReadMode
@@ -52,17 +53,6 @@ type readOptions struct {
 	written  *writes.Pending // what has to be shown; nil: nothing
 }
 
-var (
-	_ client.GetOption  = PreferCache
-	_ client.ListOption = PreferCache
-	_ client.GetOption  = MaxStaleness(0)
-	_ client.ListOption = MaxStaleness(0)
-	_ client.GetOption  = NotOlderThan("")
-	_ client.ListOption = NotOlderThan("")
-	_ client.GetOption  = (*Origin)(nil)
-	_ client.ListOption = (*Origin)(nil)
-)
-
 // ApplyToGet implements client.GetOption.
 func (ReadMode) ApplyToGet(*client.GetOptions) {}
 
@@ -73,17 +63,10 @@ func (m ReadMode) applyToRead(o *readOptions) { o.mode = m }
 
 // String returns the mode's name.
 func (m ReadMode) String() string {
-	switch m {
-	case PreferCache:
-		return "PreferCache"
-	case CacheOnly:
-		return "CacheOnly"
-	case AutoWatch:
-		return "AutoWatch"
-	case LiveOnly:
-		return "LiveOnly"
+	names := [...]string{"PreferCache", "CacheOnly", "AutoWatch", "LiveOnly"}
+	if int(m) < len(names) {
+		return names[m]
 	}
-
 	return "unknown"
 }
 
@@ -149,11 +132,6 @@ const ForApply forApply = true
 
 type forApply bool
 
-var (
-	_ client.GetOption  = ForApply
-	_ client.ListOption = ForApply
-)
-
 // ApplyToGet implements client.GetOption.
 func (forApply) ApplyToGet(*client.GetOptions) {}
 
@@ -162,44 +140,7 @@ func (forApply) ApplyToList(*client.ListOptions) {}
 
 func (f forApply) applyToRead(o *readOptions) { o.forApply = bool(f) }
 
-var errNoManagedFields = errors.New("the cache leaves managedFields out")
-
-// lacksManagedFields returns an error if an apply configuration must not be
-// extracted from the cached objects of a want.
-func (c *cluster) lacksManagedFields(want *watchset.Want) error {
-	informers := &c.cc.options.Informers
-	m := want.Mapping()
-	if informers.DropManagedFields || m != nil && informers.TransformOf(m.Resource.GroupResource()) != nil {
-		return fmt.Errorf("%w: ForApply: %w", ErrUnsupported, errNoManagedFields)
-	}
-	return nil
-}
-
 // plain reports whether a read demands nothing of what answers it.
 func (o *readOptions) plain() bool {
 	return o.written == nil && o.maxAge == 0 && o.atLeast == "" && o.origin == nil
-}
-
-var errBehind = fmt.Errorf("%w: the cache does not show an earlier write yet", ErrStale)
-
-// catchUp waits, for as long as Options.ReadYourWrites allows, until the
-// informer that is to answer a read shows what was written before.
-func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering []*watchset.Want) {
-	if o.written.Unknown() || o.mode == LiveOnly {
-		return
-	}
-	left := time.Until(o.written.Last().Add(c.cc.options.ReadYourWrites))
-	if left <= 0 {
-		return
-	}
-	covering = slices.DeleteFunc(covering, func(want *watchset.Want) bool {
-		return c.usable(&readOptions{mode: CacheOnly, maxAge: o.maxAge}, want) != nil
-	})
-	shows := func(want *watchset.Want) bool { return !o.written.Behind(want) }
-	if len(covering) == 0 || slices.ContainsFunc(covering, shows) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, left)
-	defer cancel()
-	_ = covering[0].Lease().WaitFor(ctx, func() bool { return shows(covering[0]) }) // the read checks it again
 }

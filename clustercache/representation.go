@@ -34,11 +34,11 @@ func givenRepresentation(kind client.Object) events.Representation {
 // decode returns the object in the representation r; for AsGiven, which is not
 // resolved here, it returns the cached object. All but packed objects belong to
 // the caller.
-func decode(cc *ClusterCache, r events.Representation, o *informerpool.Object) (client.Object, error) {
+func (s *shared) decode(r events.Representation, o *informerpool.Object) (client.Object, error) {
 	var dst client.Object
 	switch r {
 	case events.Typed:
-		fresh, err := cc.options.Scheme.New(o.GetObjectKind().GroupVersionKind())
+		fresh, err := s.options.Scheme.New(o.GetObjectKind().GroupVersionKind())
 		typed, ok := fresh.(client.Object)
 		switch {
 		case err == nil && ok:
@@ -56,13 +56,13 @@ func decode(cc *ClusterCache, r events.Representation, o *informerpool.Object) (
 		return o, nil
 	}
 
-	return dst, cc.pool.Decode(o, dst)
+	return dst, s.pool.Decode(o, dst)
 }
 
 // views are the objects of one event in the representations that were asked
 // for. Each is decoded once. They implement events.Decoder.
 type views struct {
-	cc      *ClusterCache
+	shared  *shared
 	cluster client.ObjectKey
 	given   events.Representation // what AsGiven means
 
@@ -94,7 +94,7 @@ func (v *views) As(r events.Representation, o *informerpool.Object) (client.Obje
 	if obj, ok := v.decoded[key]; ok {
 		return obj, nil
 	}
-	obj, err := decode(v.cc, r, o)
+	obj, err := v.shared.decode(r, o)
 	if err != nil {
 		v.misfit(o, err)
 		return nil, err
@@ -111,8 +111,8 @@ func (v *views) As(r events.Representation, o *informerpool.Object) (client.Obje
 // or a handler asks for: once for an object and a cause, which names both,
 // however many events and handlers it has.
 func (v *views) misfit(o *informerpool.Object, err error) {
-	if name := clusterName(v.cluster); v.cc.misfits.First(name, err) {
-		v.cc.log.Error(err, "Object cannot be given to a predicate or handler", "cluster", name,
+	if name := clusterName(v.cluster); v.shared.misfits.First(name, err) {
+		v.shared.log.Error(err, "Object cannot be given to a predicate or handler", "cluster", name,
 			"kind", kindName(o.Kind().GVK()), "object", objectName(client.ObjectKeyFromObject(o)))
 	}
 }
@@ -124,32 +124,26 @@ func (v *views) passes(predicates []predicate.Predicate, e informerpool.Event) (
 	if len(predicates) == 0 {
 		return true, nil
 	}
-	var generic, change bool
-	var err error
 	if e.Requested {
-		if generic, err = v.all(predicates, e, ask{generic: true}); generic || err != nil {
-			return generic, err
+		if ok, err := v.all(predicates, e, true); ok || err != nil {
+			return ok, err
 		}
 	}
 	if e.Resync {
 		return false, nil
 	}
-	change, err = v.all(predicates, e, ask{})
-
-	return change, err
+	return v.all(predicates, e, false)
 }
 
-// ask selects how predicates are called for an event.
-type ask struct{ generic bool }
-
-// all reports whether all predicates let an event pass.
-func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how ask) (bool, error) {
+// all reports whether all predicates let an event pass, as a change or as a
+// generic event.
+func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, generic bool) (bool, error) {
 	for _, p := range predicates {
 		in := events.AsGiven
 		if metadataOnly(p) {
 			in = events.Packed
 		}
-		if ok, err := v.one(p, e, in, how); !ok || err != nil {
+		if ok, err := v.one(p, e, in, generic); !ok || err != nil {
 			return false, err
 		}
 	}
@@ -158,7 +152,7 @@ func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how 
 }
 
 // one calls one predicate with objects in a representation.
-func (v *views) one(p predicate.Predicate, e informerpool.Event, in events.Representation, how ask) (bool, error) {
+func (v *views) one(p predicate.Predicate, e informerpool.Event, in events.Representation, generic bool) (bool, error) {
 	var before, after client.Object
 	var err error
 	if e.Old != nil {
@@ -172,9 +166,9 @@ func (v *views) one(p predicate.Predicate, e informerpool.Event, in events.Repre
 	}
 
 	switch {
-	case how.generic && after != nil:
+	case generic && after != nil:
 		return p.Generic(event.GenericEvent{Object: after}), nil
-	case how.generic:
+	case generic:
 		return p.Generic(event.GenericEvent{Object: before}), nil
 	case e.Type == informerpool.Added:
 		return p.Create(event.CreateEvent{Object: after, IsInInitialList: e.Initial}), nil

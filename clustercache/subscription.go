@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,20 +19,21 @@ import (
 
 // subscription is an events.Subscription. It delivers events to one handler.
 type subscription struct {
-	cc       *ClusterCache
-	kind     string // of the events, for the log
-	delivery delivery
-	touched  atomic.Bool // by Start or Stop
-	stopped  atomic.Bool
+	delivery
+
+	shared  *shared
+	kind    string      // of the events, for the log
+	touched atomic.Bool // by Start or Stop
+	stopped atomic.Bool
 }
 
 // newSubscription returns a subscription, and logs if it is not started soon:
 // it delivers nothing, and holds nothing that would show that.
-func newSubscription(cc *ClusterCache, kind string, d delivery) events.Subscription {
-	s := &subscription{cc: cc, kind: kind, delivery: d}
-	cc.timers.Set(timetable.NewTimer(func() {
+func newSubscription(of *shared, kind string, d delivery) events.Subscription {
+	s := &subscription{shared: of, kind: kind, delivery: d}
+	of.timers.Set(timetable.NewTimer(func() {
 		if !s.touched.Load() {
-			cc.log.Info("A subscription delivers nothing: call its Start", "events", kind)
+			of.log.Info("A subscription delivers nothing: call its Start", "events", kind)
 		}
 	}), time.Now().Add(noticeAfter))
 	return s
@@ -47,52 +47,39 @@ type delivery interface {
 	// waits, or until ctx ends.
 	wait(ctx context.Context) error
 	pause(paused bool)
-	trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey)
-	triggerAll()
-	failures() int64
+	Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey)
+	TriggerAll()
+	Failures() int64
 }
-
-var (
-	errNilCallback = errors.New("required")
-	errNotPositive = errors.New("not positive")
-)
 
 func (s *subscription) Start() {
 	s.touched.Store(true)
-	if s.stopped.Load() && s.cc.ctx.Err() == nil {
-		s.cc.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting it again",
+	if s.stopped.Load() && s.shared.ctx.Err() == nil {
+		s.shared.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting it again",
 			"events", s.kind)
 	}
-	s.delivery.start()
+	s.start()
 }
 
 func (s *subscription) Stop() {
 	s.touched.Store(true)
 	s.stopped.Store(true)
-	s.delivery.stop()
+	s.stop()
 }
 
 func (s *subscription) Close(ctx context.Context) error {
 	s.Stop()
-	return s.delivery.wait(ctx)
+	return s.wait(ctx)
 }
 
-func (s *subscription) Pause() { s.delivery.pause(true) }
+func (s *subscription) Pause() { s.pause(true) }
 
-func (s *subscription) Continue() { s.delivery.pause(false) }
-
-func (s *subscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
-	s.delivery.trigger(cluster, gvk, object)
-}
-
-func (s *subscription) TriggerAll() { s.delivery.triggerAll() }
-
-func (s *subscription) Failures() int64 { return s.delivery.failures() }
+func (s *subscription) Continue() { s.pause(false) }
 
 // worker calls the handler of a delivery, on a goroutine that Start of the
 // ClusterCache waits for.
 type worker struct {
-	cc     *ClusterCache
+	shared *shared
 	ctx    context.Context //nolint:containedctx // ended by stop
 	cancel context.CancelFunc
 	failed atomic.Int64  // calls of the handler that panicked
@@ -103,8 +90,8 @@ type worker struct {
 	started bool
 }
 
-func newWorker(ctx context.Context, cc *ClusterCache) *worker {
-	w := &worker{cc: cc, done: make(chan struct{})}
+func newWorker(ctx context.Context, of *shared) *worker {
+	w := &worker{shared: of, done: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
@@ -128,7 +115,7 @@ func (w *worker) work(loop, end func()) {
 		end()
 		close(w.done)
 	}
-	started := w.cc.spawn(func() {
+	started := w.shared.spawn(func() {
 		defer ended()
 		loop()
 	})
@@ -139,7 +126,7 @@ func (w *worker) work(loop, end func()) {
 
 // call calls the handler, and counts its panic.
 func (w *worker) call(name string, handle func(), keys ...any) {
-	err := w.cc.calls.Call(name, func() error {
+	err := w.shared.calls.Call(name, func() error {
 		w.caller.Store(callback.Goroutine())
 		handle()
 		return nil
@@ -167,4 +154,4 @@ func (w *worker) wait(ctx context.Context) error {
 	}
 }
 
-func (w *worker) failures() int64 { return w.failed.Load() }
+func (w *worker) Failures() int64 { return w.failed.Load() }

@@ -22,54 +22,43 @@ import (
 type clusterSubscription struct {
 	*worker
 
+	fleet     *clusters
 	handler   func(events.Cluster)
 	silentFor []time.Duration // sorted
-
-	mu struct { // taken before the locks of the worker and the broadcaster
-		sync.Mutex
-
-		queue  *clusterSubscriber // nil before start
-		paused bool
-	}
+	queue     *clusterSubscriber
 }
 
 func newClusterSubscription(
-	cc *ClusterCache, handler func(events.Cluster), silentFor []time.Duration,
+	fleet *clusters, handler func(events.Cluster), silentFor []time.Duration,
 ) *clusterSubscription {
 	return &clusterSubscription{
-		worker:    newWorker(context.Background(), cc),
+		worker:    newWorker(context.Background(), fleet.shared),
+		fleet:     fleet,
 		handler:   handler,
 		silentFor: slices.Compact(slices.Sorted(slices.Values(silentFor))),
+		queue:     newClusterSubscriber(),
 	}
 }
 
 func (s *clusterSubscription) start() {
-	s.cc.used()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if !s.begin() {
-		return
+	s.fleet.used()
+	if s.begin() {
+		s.fleet.events.subscribe(s.queue)
+		s.work(s.run, func() { s.fleet.events.unsubscribe(s.queue) })
 	}
-	s.mu.queue = s.cc.events.subscribe()
-	if s.mu.paused { // before there is anything to deliver
-		s.cc.events.pause(s.mu.queue, true)
-	}
-	queue := s.mu.queue
-	s.work(func() { s.run(queue) }, func() { s.cc.events.unsubscribe(queue) })
 }
 
-func (s *clusterSubscription) run(queue *clusterSubscriber) {
+func (s *clusterSubscription) run() {
 	silences := &silences{
-		cc:    s.cc,
+		fleet: s.fleet,
 		after: s.silentFor,
-		queue: queue,
+		queue: s.queue,
 		of:    map[client.ObjectKey]*silence{},
 	}
 	defer silences.stop()
 
 	for {
-		e, ok := queue.next(s.ctx)
+		e, ok := s.queue.next(s.ctx)
 		if !ok {
 			return
 		}
@@ -79,26 +68,15 @@ func (s *clusterSubscription) run(queue *clusterSubscriber) {
 	}
 }
 
-func (s *clusterSubscription) pause(paused bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.paused = paused
-	if s.mu.queue != nil {
-		s.cc.events.pause(s.mu.queue, paused)
-	}
+func (s *clusterSubscription) pause(paused bool) { s.fleet.events.pause(s.queue, paused) }
+
+func (s *clusterSubscription) Trigger(cluster client.ObjectKey, _ schema.GroupVersionKind, _ client.ObjectKey) {
+	s.fleet.events.replay(s.queue, cluster)
 }
 
-func (s *clusterSubscription) trigger(cluster client.ObjectKey, _ schema.GroupVersionKind, _ client.ObjectKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.queue != nil {
-		s.cc.events.replay(s.mu.queue, cluster)
-	}
-}
-
-func (s *clusterSubscription) triggerAll() {
-	for _, c := range s.cc.all() {
-		s.trigger(c.key, schema.GroupVersionKind{}, client.ObjectKey{})
+func (s *clusterSubscription) TriggerAll() {
+	for _, c := range s.fleet.all() {
+		s.fleet.events.replay(s.queue, c.key)
 	}
 }
 
@@ -107,7 +85,7 @@ func (s *clusterSubscription) triggerAll() {
 // with an event, since the phase leaves Ready, so clusters that answer need no
 // timer.
 type silences struct {
-	cc    *ClusterCache
+	fleet *clusters
 	after []time.Duration // sorted
 	queue *clusterSubscriber
 
@@ -140,13 +118,13 @@ func (s *silences) consider(key client.ObjectKey) {
 		of = &silence{timer: timetable.NewTimer(func() { s.look(key) })}
 		s.of[key] = of
 	}
-	s.cc.timers.Set(of.timer, time.Now())
+	s.fleet.timers.Set(of.timer, time.Now())
 }
 
 // look delivers the event of a time that is over, and looks again when the next
 // one will be.
 func (s *silences) look(key client.ObjectKey) {
-	c := s.cc.find(key)
+	c := s.fleet.find(key)
 	s.mu.Lock()
 	of := s.of[key]
 	if of == nil || s.stopped {
@@ -164,14 +142,14 @@ func (s *silences) look(key client.ObjectKey) {
 	}
 	over := of.advance(v, s.after, time.Now())
 	if of.reported < len(s.after) {
-		s.cc.timers.Set(of.timer, of.since.Add(s.after[of.reported]))
+		s.fleet.timers.Set(of.timer, of.since.Add(s.after[of.reported]))
 	}
 	s.mu.Unlock()
 
 	if over > 0 {
 		e := c.event(events.Silent)
 		e.SilentFor = over
-		s.cc.events.deliver(s.queue, e)
+		s.fleet.events.deliver(s.queue, e)
 	}
 }
 
@@ -204,7 +182,7 @@ func (s *silences) stop() {
 
 	s.stopped = true
 	for _, of := range s.of {
-		s.cc.timers.Set(of.timer, time.Time{})
+		s.fleet.timers.Set(of.timer, time.Time{})
 	}
 	clear(s.of)
 }

@@ -5,6 +5,8 @@ package clustercache
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -12,14 +14,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
-	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
@@ -27,7 +28,8 @@ import (
 // objectSubscription delivers the events of the objects that a Selection
 // selects.
 type objectSubscription struct {
-	cc     *ClusterCache
+	fleet  *clusters
+	others *subscriptions
 	spec   events.Selection
 	wanted []watchset.Selection                              // of Kinds and Narrowed; without a kind: of every kind
 	given  map[schema.GroupVersionKind]events.Representation // the representation in which each kind was named
@@ -41,26 +43,14 @@ type objectSubscription struct {
 	stopped bool
 }
 
-// local reports whether a canonical field selector can be evaluated on any
-// object's metadata.
-func local(selector string) bool {
-	s, err := fields.ParseSelector(selector)
-	if err != nil {
-		return false
-	}
-	return !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {
-		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
-	})
-}
-
 // handle passes an event on if the predicates accept it.
 func (s *objectSubscription) handle(e informerpool.Event, to func(events.Object)) {
-	if s.spec.Owned && !s.cc.tenure.Owns(e.Key.Cluster) {
+	if s.spec.Owned && !s.fleet.tenure.Owns(e.Key.Cluster) {
 		return // if it is gained, its objects are delivered once more
 	}
-	defer s.cc.calls.Enter("predicate or handler of a Selection")()
+	defer s.fleet.calls.Enter("predicate or handler of a Selection")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
-	v := &views{cc: s.cc, cluster: e.Key.Cluster, given: s.representation(gvk)}
+	v := &views{shared: s.fleet.shared, cluster: e.Key.Cluster, given: s.representation(gvk)}
 	ok, err := v.passes(s.spec.Predicates, e)
 	if err != nil {
 		s.misfit.Add(1)
@@ -90,7 +80,7 @@ func (s *objectSubscription) representation(gvk schema.GroupVersionKind) events.
 // start takes the subscription's own watches, or subscribes to the watches of
 // others. It does not block. It does nothing after stop or another start.
 func (s *objectSubscription) start() {
-	s.cc.used()
+	s.fleet.used()
 	s.mu.Lock()
 	started := s.started
 	s.started = true
@@ -102,24 +92,23 @@ func (s *objectSubscription) start() {
 	// The subscription is registered first: a cluster or lease that is added
 	// during the loop below is offered by its adder as well, and twice does no
 	// harm.
-	s.cc.subscribed.mu.Lock()
-	s.cc.subscribed.all[s] = struct{}{}
-	s.cc.subscribed.mu.Unlock()
-
-	s.mu.Lock()
-	stopped := s.stopped
-	s.mu.Unlock()
-
-	if stopped { // perhaps before the subscription was registered: then stop has not unregistered it
-		s.unregister()
+	s.others.add(s)
+	if s.isStopped() { // perhaps before the subscription was registered: then stop has not unregistered it
+		s.others.remove(s)
 		return
 	}
-	for _, c := range s.cc.all() {
+	for _, c := range s.fleet.all() {
 		s.enter(c)
 	}
 
 	s.setResync()
 	s.noticeUnwatched()
+}
+
+func (s *objectSubscription) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
 }
 
 // noticeUnwatched logs if, some seconds later, nothing watches what the
@@ -128,22 +117,18 @@ func (s *objectSubscription) noticeUnwatched() {
 	if s.spec.Watch {
 		return
 	}
-	s.cc.timers.Set(timetable.NewTimer(func() {
-		s.mu.Lock()
-		stopped := s.stopped
-		s.mu.Unlock()
-
-		if stopped || s.watched() {
+	s.fleet.timers.Set(timetable.NewTimer(func() {
+		if s.isStopped() || s.watched() {
 			return
 		}
-		s.cc.log.Info("Nothing watches what a subscription to objects selects, so it has no events; "+
+		s.fleet.log.Info("Nothing watches what a subscription to objects selects, so it has no events; "+
 			"set Selection.Watch, or let others watch it (Watch, Declare)", "kinds", s.kinds())
 	}), time.Now().Add(noticeAfter))
 }
 
 // watched reports whether there is a watch of what the subscription selects.
 func (s *objectSubscription) watched() bool {
-	for _, c := range s.cc.all() {
+	for _, c := range s.fleet.all() {
 		for _, want := range c.wants.All() {
 			if _, ok := s.narrower(want.Selection); ok {
 				return true
@@ -163,14 +148,6 @@ func (s *objectSubscription) kinds() (names []string) {
 	return names
 }
 
-// subscribed are the registered subscriptions.
-type subscribed struct {
-	watches levelHub[status.WatchKey] // the watches that changed
-
-	mu  sync.Mutex // protects all; nothing else is locked under it
-	all map[*objectSubscription]struct{}
-}
-
 // wants reports whether the subscription selects c. It recovers from a panic of
 // Selection.Clusters, which must not reach the code that adds a cluster.
 func (s *objectSubscription) wants(c *cluster) (ok bool) {
@@ -180,7 +157,7 @@ func (s *objectSubscription) wants(c *cluster) (ok bool) {
 	if s.spec.Clusters == nil {
 		return true
 	}
-	err := s.cc.calls.Call("Selection.Clusters", func() error {
+	err := s.fleet.calls.Call("Selection.Clusters", func() error {
 		ok = s.spec.Clusters(c.key)
 		return nil
 	}, "cluster", c.name)
@@ -228,7 +205,7 @@ func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
 	for _, want := range c.wants.Readable() {
 		s.pool.Remove(want.Lease())
 	}
-	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+	s.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		if c.conn.View().Phase == phase.Gone || c.matches(selector) {
 			return // meanwhile
 		}
@@ -274,7 +251,7 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 		if want == nil {
 			continue // the cluster is being forgotten; its successor gets a call of its own
 		}
-		w := &Watch{c: c, want: want, released: make(chan struct{})}
+		w := newWatch(c, want)
 		s.mu.Lock()
 		surplus := s.stopped || s.watches[c][id] != nil
 		if !surplus && s.watches[c] == nil {
@@ -304,7 +281,7 @@ func (s *objectSubscription) has(c *cluster, id watchset.Selection) bool {
 
 // serves reports whether the subscription may have watches in c.
 func (s *objectSubscription) serves(c *cluster) bool {
-	return !s.spec.Owned || c.cc.tenure.Serves(c.key)
+	return !s.spec.Owned || c.fleet.tenure.Serves(c.key)
 }
 
 // reassigned is called when c's slot has changed.
@@ -342,8 +319,8 @@ func (s *objectSubscription) leave(c *cluster) {
 // subscription's watches must not keep a cluster known that no longer exists,
 // even if the subscription is paused or its handler slow: the subscription
 // alone keeps the deletes that the handler has yet to receive.
-func (s *objectSubscription) phaseChanged(c *cluster, p phase.Phase) {
-	if p != phase.Gone {
+func (s *objectSubscription) phaseChanged(c *cluster) {
+	if c.conn.View().Phase != phase.Gone {
 		s.clusterAdded(c)
 		return
 	}
@@ -354,7 +331,7 @@ func (s *objectSubscription) phaseChanged(c *cluster, p phase.Phase) {
 	if len(watches) == 0 {
 		return
 	}
-	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+	s.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		for id, w := range watches {
 			s.letGo(c, id, w)
 		}
@@ -380,9 +357,9 @@ func (s *objectSubscription) letGo(c *cluster, id watchset.Selection, w *Watch) 
 	s.clusterAdded(c)
 }
 
-// trigger delivers an object again, if it is cached.
-func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
-	c := s.cc.find(cluster)
+// Trigger delivers an object again, if it is cached.
+func (s *objectSubscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
+	c := s.fleet.find(cluster)
 	if c == nil {
 		return
 	}
@@ -391,9 +368,9 @@ func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupV
 	}
 }
 
-// triggerAll delivers every object again.
-func (s *objectSubscription) triggerAll() {
-	for _, c := range s.cc.all() {
+// TriggerAll delivers every object again.
+func (s *objectSubscription) TriggerAll() {
+	for _, c := range s.fleet.all() {
 		s.resyncCluster(c)
 	}
 }
@@ -407,8 +384,8 @@ func (s *objectSubscription) resyncCluster(c *cluster) {
 // resyncDue is called by the timers. It spawns the resync, because visiting
 // every object would delay other timers.
 func (s *objectSubscription) resyncDue() {
-	s.cc.spawn(func() {
-		s.triggerAll()
+	s.fleet.spawn(func() {
+		s.TriggerAll()
 		s.setResync()
 	})
 }
@@ -423,26 +400,20 @@ func (s *objectSubscription) setResync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.stopped {
-		s.cc.timers.Set(s.resync, time.Now().Add(interval-rand.N(interval/5+1)))
+		s.fleet.timers.Set(s.resync, time.Now().Add(interval-rand.N(interval/5+1)))
 	}
-}
-
-func (s *objectSubscription) unregister() {
-	s.cc.subscribed.mu.Lock()
-	defer s.cc.subscribed.mu.Unlock()
-	delete(s.cc.subscribed.all, s)
 }
 
 // stop ends the subscription. It does not wait.
 func (s *objectSubscription) stop() {
 	s.mu.Lock()
 	s.stopped = true
-	s.cc.timers.Set(s.resync, time.Time{})
+	s.fleet.timers.Set(s.resync, time.Time{})
 	watches := s.watches
 	s.watches = nil
 	s.mu.Unlock()
 
-	s.unregister() // after stopped was set: see start
+	s.others.remove(s) // after stopped was set: see start
 	s.pool.Stop()
 	for _, of := range watches {
 		for _, w := range of {
@@ -461,4 +432,149 @@ func (s *objectSubscription) pause(paused bool) {
 	}
 }
 
-func (s *objectSubscription) failures() int64 { return s.pool.Panics() + s.misfit.Load() }
+func (s *objectSubscription) Failures() int64 { return s.pool.Panics() + s.misfit.Load() }
+
+// subscriptions are the subscriptions to objects.
+type subscriptions struct {
+	fleet *clusters
+
+	mu  sync.Mutex // protects all; nothing else is locked under it
+	all map[*objectSubscription]struct{}
+}
+
+// add registers a subscription that has started.
+func (s *subscriptions) add(o *objectSubscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[o] = struct{}{}
+}
+
+// remove undoes add.
+func (s *subscriptions) remove(o *objectSubscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, o)
+}
+
+// started returns the subscriptions that have started, and not stopped.
+func (s *subscriptions) started() []*objectSubscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.all))
+}
+
+// changed is called with each change of a cluster. It does not block.
+func (s *subscriptions) changed(c *cluster, what change) {
+	for _, o := range s.started() {
+		switch what {
+		case isKnown:
+			o.clusterAdded(c)
+		case isGained, reassigned:
+			o.reassigned(c, what == isGained)
+		case phaseChanged:
+			o.phaseChanged(c)
+		case relabeled:
+			o.relabeled(c)
+		}
+	}
+}
+
+// bound is called for every want that has got its lease. It does not block.
+func (s *subscriptions) bound(c *cluster, want *watchset.Want) {
+	for _, o := range s.started() {
+		o.leaseAdded(c, want)
+	}
+}
+
+// selected returns the ids that a Selection selects.
+func (s *subscriptions) selected(spec events.Selection) ([]watchset.Selection, error) {
+	if spec.ResyncInterval < 0 {
+		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
+	}
+	if spec.Watch && len(spec.Kinds)+len(spec.Narrowed) == 0 {
+		return nil, &OptionError{Field: "Watch", Err: errors.New("needs Kinds or Narrowed")}
+	}
+	for i, p := range spec.Predicates {
+		if p == nil {
+			return nil, &OptionError{Field: fmt.Sprintf("Predicates[%d]", i), Err: errNilCallback}
+		}
+	}
+	var ids []watchset.Selection
+	add := func(field string, kind client.Object, options []client.ListOption) error {
+		id, err := newSelection(s.fleet.options.Scheme, kind, options)
+		if err != nil {
+			return &OptionError{Field: field, Err: err}
+		}
+		if !spec.Watch && !local(id.FieldSelector) {
+			return &OptionError{
+				Field: field,
+				Err:   fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported),
+			}
+		}
+		ids = append(ids, id)
+		return nil
+	}
+	for i, kind := range spec.Kinds {
+		if err := add(fmt.Sprintf("Kinds[%d]", i), kind, spec.Options); err != nil {
+			return nil, err
+		}
+	}
+	for i, s := range spec.Narrowed {
+		if err := add(fmt.Sprintf("Narrowed[%d].Kind", i), s.Kind, s.Options); err != nil {
+			return nil, err
+		}
+	}
+	if len(ids) == 0 {
+		if err := add("Options", Kind(schema.GroupVersionKind{Version: "v1", Kind: "Any"}), spec.Options); err != nil {
+			return nil, err
+		}
+		ids[0].GVK = schema.GroupVersionKind{}
+	}
+
+	return ids, nil
+}
+
+// subscribe returns a subscription, which start begins and stop ends. It calls
+// handle with one event at a time, and counts a panic in it or in a predicate.
+func (s *subscriptions) subscribe(spec events.Selection, handle func(events.Object)) (*objectSubscription, error) {
+	if spec.Representation > events.Metadata {
+		return nil, &OptionError{Field: "Representation", Err: ErrUnsupported}
+	}
+	wanted, err := s.selected(spec)
+	if err != nil {
+		return nil, err
+	}
+	if s.fleet.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	o := &objectSubscription{
+		fleet:   s.fleet,
+		others:  s,
+		spec:    spec,
+		wanted:  wanted,
+		given:   s.given(spec),
+		watches: map[*cluster]map[watchset.Selection]*Watch{},
+	}
+	o.pool = s.fleet.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { o.handle(e, handle) }))
+	o.resync = timetable.NewTimer(o.resyncDue)
+
+	return o, nil
+}
+
+// given returns the representation in which each kind was named, and Typed for
+// a kind named in several representations.
+func (s *subscriptions) given(spec events.Selection) map[schema.GroupVersionKind]events.Representation {
+	kinds := slices.Clone(spec.Kinds)
+	for _, s := range spec.Narrowed {
+		kinds = append(kinds, s.Kind)
+	}
+	given := map[schema.GroupVersionKind]events.Representation{}
+	for _, kind := range kinds {
+		gvk, err := apiutil.GVKForObject(kind, s.fleet.options.Scheme)
+		if r := givenRepresentation(kind); err == nil && given[gvk] != events.Typed {
+			given[gvk] = r
+		}
+	}
+
+	return given
+}

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,14 +19,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
-
-// Kind returns an object that names a kind without its Go type, for parameters
-// that take an object.
-func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
-	o := &metav1.PartialObjectMetadata{}
-	o.SetGroupVersionKind(gvk)
-	return o
-}
 
 // Watch is one user's reference to the informer of a kind in a cluster. Until
 // it is released, the informer runs whenever the cluster is connected, across
@@ -44,10 +34,18 @@ type Watch struct {
 	registrations map[*Registration]struct{}
 }
 
-// isNil reports whether there is no object; a typed nil pointer counts as none.
-func isNil(obj any) bool {
-	v := reflect.ValueOf(obj)
-	return !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil())
+// watch takes a reference to a selection of a cluster, and makes that known.
+func (s *clusters) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
+	c, w, err := s.acquire(key, id, false)
+	if err != nil {
+		return nil, err
+	}
+	return newWatch(c, w), nil
+}
+
+// newWatch returns a Watch to which the caller's reference belongs from now on.
+func newWatch(c *cluster, want *watchset.Want) *Watch {
+	return &Watch{c: c, want: want, released: make(chan struct{})}
 }
 
 // Cluster returns the cluster.
@@ -88,7 +86,14 @@ func (w *Watch) retire() { w.end(w.c.wants.Retire) }
 func (w *Watch) end(give func(*watchset.Want)) {
 	w.once.Do(func() {
 		close(w.released)
-		w.stopRegistrations()
+		w.mu.Lock()
+		registrations := w.registrations // to which none is added any more
+		w.registrations = nil
+		w.mu.Unlock()
+
+		for r := range registrations {
+			r.stop()
+		}
 		give(w.want)
 	})
 }
@@ -170,7 +175,7 @@ func (w *Watch) read(ctx context.Context, lease *informerpool.Lease) error {
 	var why, refused error
 	err := lease.WaitFor(ctx, func() bool {
 		// Its end by the next sign of life alone is reported to those who ask.
-		_ = lease.TrustEnds(w.c.cc.options.StaleAfter)
+		_ = lease.TrustEnds(w.c.fleet.options.StaleAfter)
 		refused = lease.Refusal()
 		why = w.c.unanswered(w.want)
 		return why == nil || refused != nil || !w.c.conn.View().Connected
@@ -193,7 +198,7 @@ func (w *Watch) pause(ctx context.Context, changed <-chan struct{}, why error) e
 	select {
 	case <-changed:
 	case <-w.released:
-	case <-w.c.cc.ctx.Done():
+	case <-w.c.fleet.ctx.Done():
 	case <-ctx.Done():
 		if now := w.c.unanswered(w.want); now != nil {
 			why = now
@@ -254,10 +259,24 @@ func (w *Watch) gone() error {
 	select {
 	case <-w.released:
 		return ErrReleased
-	case <-w.c.cc.ctx.Done():
+	case <-w.c.fleet.ctx.Done():
 		return ErrClosed
 	default:
 		return nil
+	}
+}
+
+// waits reports whether nothing is known of the watch yet.
+func (w *Watch) waits() bool {
+	synced, err := w.c.standing(w.want)
+	return !synced && (errors.Is(err, ErrNotSynced) || errors.Is(err, ErrConnecting))
+}
+
+// unlisten ends the delivery of the watch's objects to a subscription.
+func (w *Watch) unlisten(sub *informerpool.Subscription) {
+	w.c.wants.Unlisten(w.want, sub)
+	if lease, _, _ := w.c.wants.Look(w.want); lease != nil {
+		sub.Remove(lease)
 	}
 }
 
@@ -265,56 +284,11 @@ func (w *Watch) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &ClusterError{
-		Cluster: w.c.key,
-		GVK:     w.want.GVK,
-		Op:      op,
-		Err:     err,
-	}
+	return clusterError(op, w.c.key, w.want.GVK, err)
 }
 
 // Status returns a snapshot of the watch.
 func (w *Watch) Status() status.Watch { return w.c.watchStatus(w.want) }
-
-// translate turns the pool's sentinel errors into those of this package, and
-// returns others unchanged.
-func translate(err error) error {
-	switch {
-	case errors.Is(err, informerpool.ErrReleased):
-		return ErrReleased
-	case errors.Is(err, informerpool.ErrClosed):
-		return ErrClosed
-	case errors.Is(err, informerpool.ErrNotSynced):
-		return ErrNotSynced
-	}
-
-	return err
-}
-
-func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
-	lease, _, err := c.wants.Look(w)
-	s := status.Watch{
-		Cluster:       c.key,
-		GVK:           w.GVK,
-		Namespace:     w.Namespace,
-		LabelSelector: w.LabelSelector,
-		FieldSelector: w.FieldSelector,
-		Mapped:        lease != nil,
-		LastError:     err,
-		References:    c.wants.References(w),
-	}
-	if lease != nil {
-		s.Informer = lease.Status()
-		s.Informer.LastError = w.Explain(s.Informer.LastError)
-		s.LastError = s.Informer.LastError
-	}
-	why := c.unanswered(w)
-	s.Informer.Synced = why == nil
-	if s.LastError == nil && !errors.Is(why, ErrNotSynced) {
-		s.LastError = why
-	}
-	return s
-}
 
 // Registration is a handler of the events of one [Watch].
 type Registration struct {
@@ -336,7 +310,7 @@ func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 		return nil, w.wrap("handle events", errNilHandler)
 	}
 	r := &Registration{w: w, synced: make(chan struct{})}
-	r.sub = w.c.cc.pool.Subscribe(&registered{Handler: h, r: r})
+	r.sub = w.c.fleet.pool.Subscribe(&registered{Handler: h, r: r})
 	if !w.keep(r) {
 		r.sub.Stop()
 		return nil, w.wrap("handle events", w.gone())
@@ -356,7 +330,7 @@ type registered struct {
 
 // Handle implements informerpool.Handler.
 func (h *registered) Handle(e informerpool.Event) {
-	defer h.r.w.c.cc.calls.Enter("handler of a Watch")()
+	defer h.r.w.c.fleet.calls.Enter("handler of a Watch")()
 	h.Handler.Handle(e)
 }
 
@@ -435,17 +409,4 @@ func (w *Watch) keep(r *Registration) bool {
 	w.registrations[r] = struct{}{}
 
 	return true
-}
-
-// stopRegistrations ends all registrations. The watch is already marked as
-// released, so none is added.
-func (w *Watch) stopRegistrations() {
-	w.mu.Lock()
-	rs := w.registrations
-	w.registrations = nil
-	w.mu.Unlock()
-
-	for r := range rs {
-		r.stop()
-	}
 }

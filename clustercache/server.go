@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,12 +17,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
+
+// server is the API server of one cluster, as far as it answers reads.
+type server struct {
+	shared  *shared
+	cluster client.ObjectKey
+	conn    *connection.Connection
+	live    *liveclient.Factory
+}
+
+// read queries the API server. If the origin is wanted, the server's
+// identity is queried once more after the answer: the proof that admitted the
+// read may be a minute old, and behind a proxy the cluster another one since.
+func (s *server) read(ctx context.Context, o *readOptions, read func(context.Context, client.Reader) error) error {
+	live, err := s.live.Reader()
+	if err != nil {
+		return err
+	}
+	v, same := s.conn.View(), func() error { return nil }
+	if o.origin != nil {
+		ctx, same = s.conn.Witnessed(ctx)
+	}
+	err = read(ctx, live)
+	if err != nil && !apistatus.SaysAbsent(err) {
+		return err
+	}
+	if moved := same(); moved != nil {
+		return moved
+	}
+	if s.conn.View().Epoch != v.Epoch {
+		return connection.ErrMoved // the answer belongs to one history, and it is not known which
+	}
+	if o.origin != nil {
+		*o.origin = Origin{Connected: true, Epoch: string(v.Epoch), LastSeen: time.Now()}
+	}
+
+	return err
+}
 
 const (
 	// maxLiveSelected is how many objects of the API server a list by an
@@ -30,26 +70,26 @@ const (
 	livePage        = 500
 )
 
-// listLive lists from the API server, which does not know fields that have an
+// list lists from the API server, which does not know fields that have an
 // index and would refuse the list. Requirements on such fields are evaluated
 // here, by the index's function, so that the answer does not depend on where it
 // comes from.
-func (c *cluster) listLive(
+func (s *server) list(
 	ctx context.Context, live client.Reader, gvk schema.GroupVersionKind,
 	lo *client.ListOptions, list client.ObjectList,
 ) error {
-	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
+	indexed, rest := s.splitFields(gvk, lo.FieldSelector)
 	if len(indexed) == 0 {
 		return live.List(ctx, list, lo)
 	}
 	if lo.Continue != "" {
 		return fmt.Errorf("%w: a continue token with a field that has an index", ErrUnsupported)
 	}
-	s := liveSelection{c: c, gvk: gvk, indexed: indexed}
-	if err := s.read(liveclient.WithBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest); err != nil {
+	selection := liveSelection{server: s, gvk: gvk, indexed: indexed}
+	if err := selection.read(liveclient.WithBudget(ctx, s.shared.options.MaxLiveBytes), live, lo, rest); err != nil {
 		return err
 	}
-	return s.fill(list)
+	return selection.fill(list)
 }
 
 // indexedField is a requirement on a field that has an index.
@@ -61,15 +101,15 @@ type indexedField struct {
 
 // splitFields separates the fields that have an index from those for the
 // server.
-func (c *cluster) splitFields(
-	gvk schema.GroupVersionKind, s fields.Selector,
+func (s *server) splitFields(
+	gvk schema.GroupVersionKind, selector fields.Selector,
 ) (indexed []indexedField, rest fields.Selector) {
-	if s == nil {
+	if selector == nil {
 		return nil, nil
 	}
 	var others []fields.Selector
-	for _, r := range s.Requirements() {
-		index := c.cc.indexes.find(c.key, gvk, r.Field)
+	for _, r := range selector.Requirements() {
+		index := s.shared.indexes.find(s.cluster, gvk, r.Field)
 		switch {
 		case index != nil && r.Field != watchset.FieldName && r.Field != watchset.FieldNamespace:
 			indexed = append(indexed, indexedField{Requirement: r, index: index})
@@ -86,29 +126,29 @@ func (c *cluster) splitFields(
 	return indexed, rest
 }
 
-// listLivePacked lists from the API server in pages, and packs each page before
+// listPacked lists from the API server in pages, and packs each page before
 // it reads the next, so that a large list takes little more memory than the
 // cache would.
-func (c *cluster) listLivePacked(
+func (s *server) listPacked(
 	ctx context.Context, live client.Reader, gvk schema.GroupVersionKind,
 	lo *client.ListOptions, metadata bool,
 ) ([]*informerpool.Object, error) {
-	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
-	s := liveSelection{
-		c:        c,
+	indexed, rest := s.splitFields(gvk, lo.FieldSelector)
+	selection := liveSelection{
+		server:   s,
 		gvk:      gvk,
 		indexed:  indexed,
 		codec:    packed.NewCodec(),
 		metadata: metadata && len(indexed) == 0,
 		packs:    true,
 	}
-	err := s.read(liveclient.WithBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest)
-	return s.packed, err
+	err := selection.read(liveclient.WithBudget(ctx, s.shared.options.MaxLiveBytes), live, lo, rest)
+	return selection.packed, err
 }
 
 // liveSelection is a list from the API server that is filtered here.
 type liveSelection struct {
-	c        *cluster
+	server   *server
 	gvk      schema.GroupVersionKind
 	indexed  []indexedField
 	codec    *packed.Codec // made when a function needs cached objects
@@ -214,7 +254,7 @@ func (s *liveSelection) keep(u *unstructured.Unstructured) error {
 // selects reports whether all indexed fields select the object.
 func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 	for _, f := range s.indexed {
-		values, err := f.index.compute(s.c.cc, s.c, client.ObjectKeyFromObject(u),
+		values, err := f.index.compute(s.server.cluster, client.ObjectKeyFromObject(u),
 			func(r events.Representation) (client.Object, error) { return s.in(r, u) })
 		if err != nil || !fieldSelects(f.Requirement, values) {
 			return false, err
@@ -228,7 +268,7 @@ func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 func (s *liveSelection) in(r events.Representation, u *unstructured.Unstructured) (client.Object, error) {
 	switch r {
 	case events.Typed, events.AsGiven:
-		fresh, err := s.c.cc.options.Scheme.New(s.gvk)
+		fresh, err := s.server.shared.options.Scheme.New(s.gvk)
 		if typed, ok := fresh.(client.Object); err == nil && ok {
 			return typed, s.convert(u, typed)
 		}
