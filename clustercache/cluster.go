@@ -177,7 +177,7 @@ func (c *cluster) Unlisted() bool { return c.unlisted.Load() && !c.pinned.Load()
 // Connected reads the cluster's kinds again and wakes its informers.
 func (c *cluster) Connected() {
 	c.Resumed()
-	c.wants.RemapNow()
+	c.wants.Kinds.RemapNow()
 	c.noticeTwins()
 	c.emit(events.Connected)
 }
@@ -196,7 +196,7 @@ func (c *cluster) noticeTwins() {
 // Resumed ends the pauses of informers and of look-ups of kinds.
 func (c *cluster) Resumed() {
 	c.cc.pool.Wake(c.key)
-	c.wants.MapNow()
+	c.wants.Kinds.MapNow()
 }
 
 // Disconnected notifies subscribers.

@@ -35,7 +35,7 @@ func newLive(c *cluster) *liveclient.Factory {
 		RefreshInterval: o.RetryInterval,
 		MaxBytes:        o.MaxLiveBytes,
 		MaxObjectBytes:  o.Informers.MaxObjectBytes,
-		Rediscovered:    c.wants.RemapNow,
+		Rediscovered:    c.wants.Kinds.RemapNow,
 	})
 }
 
@@ -43,7 +43,7 @@ func newLive(c *cluster) *liveclient.Factory {
 func (c *cluster) hooks() liveclient.Hooks {
 	return liveclient.Hooks{
 		Failed: c.failed,
-		Begin:  c.wants.BeginShowing,
+		Begin:  c.wants.Seen.Begin,
 		Write: func(ctx context.Context, call func(context.Context) error) error {
 			return c.cc.tenure.Write(ctx, c.key, call)
 		},
@@ -167,7 +167,7 @@ func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove 
 		if !added.appliesTo(c.key) {
 			continue
 		}
-		for _, want := range c.wants.Of(x.GVK) {
+		for _, want := range c.wants.Index.Of(x.GVK) {
 			cc.addIndexes(c, want.Lease(), x.GVK)
 		}
 	}

@@ -110,7 +110,7 @@ var (
 func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 	if misdirected(err) || apierrors.IsNotFound(err) {
 		if c := cc.find(key.Cluster); c != nil {
-			c.wants.RemapSoon()
+			c.wants.Kinds.RemapSoon()
 		}
 	}
 	if notify := cc.options.Informers.OnFailed; notify != nil {
@@ -122,7 +122,7 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	cc.metrics.listTook.Observe(took.Seconds())
 	if c := cc.find(key.Cluster); c != nil {
-		c.wants.Relisted(key)
+		c.wants.Kinds.Relisted(key)
 	}
 	if notify := cc.options.Informers.OnListed; notify != nil {
 		notify(key, took)

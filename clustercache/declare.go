@@ -283,7 +283,7 @@ func (d *declared) remove(n need, w *Watch) {
 	}
 	for _, l := range listeners {
 		w.unlisten(l)
-		for _, other := range w.c.wants.Of(w.want.GVK) {
+		for _, other := range w.c.wants.Index.Of(w.want.GVK) {
 			l.Remove(other.Lease())
 		}
 	}
@@ -314,7 +314,7 @@ func (d *declared) concerns(k kindOf) bool {
 
 // listenTo makes a subscription receive the objects of all watches of a kind.
 func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
-	for _, want := range k.cluster.wants.Of(k.gvk) {
+	for _, want := range k.cluster.wants.Index.Of(k.gvk) {
 		k.cluster.wants.Listen(want, sub) // twice does no harm
 	}
 }
@@ -373,7 +373,7 @@ func (d *declared) all() (owners []Owner) {
 // needs that it covers.
 func (d *declared) changed(c *cluster, id watchset.Selection) []Owner {
 	needs := d.needs(keyOf(c.key, id))
-	for _, want := range c.wants.Covered(id) {
+	for _, want := range c.wants.Index.Covered(id) {
 		if want.Selection != id {
 			needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 		}
@@ -386,7 +386,7 @@ func (d *declared) changed(c *cluster, id watchset.Selection) []Owner {
 // and those of the watch.
 func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
 	wants := map[*watchset.Want]struct{}{}
-	for _, want := range c.wants.Keyed(e.Key) {
+	for _, want := range c.wants.Index.Keyed(e.Key) {
 		wants[want] = struct{}{}
 	}
 	gvk := e.Key.Resource.GroupVersion().WithKind(e.Key.Kind)
@@ -395,7 +395,7 @@ func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
 			continue
 		}
 		has := watchset.LabelsOf{Object: o}
-		for _, want := range c.wants.Selecting(gvk, client.ObjectKeyFromObject(o), has) {
+		for _, want := range c.wants.Index.Selecting(gvk, client.ObjectKeyFromObject(o), has) {
 			wants[want] = struct{}{}
 		}
 	}

@@ -233,7 +233,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 			if err != nil || w.GVK != id.GVK {
 				continue
 			}
-			whole = whole || w.Selection == id || w.Covers(&client.ListOptions{})
+			whole = whole || w.Selection == id || w.Whole()
 			parts++
 			if synced, why := c.standing(w); !synced {
 				err = why

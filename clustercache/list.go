@@ -113,7 +113,7 @@ func (r *reader) ListPacked(
 	if err != nil {
 		return nil, false, r.fail(gvk, "list", err)
 	}
-	c.wants.SeenPacked(gvk, objects)
+	c.wants.Seen.Packed(gvk, objects)
 
 	return objects, false, nil
 }
@@ -159,7 +159,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 		found, answers, err := c.selectFrom(o, want, lo)
 		switch {
 		case answers && err == nil:
-			c.wants.Answered(want, found.objects...)
+			c.wants.Seen.Answered(want, found.objects...)
 			return found, nil
 		case answers:
 			return selected{}, err
@@ -184,7 +184,7 @@ func (c *cluster) selectFrom(
 		asked.Limit++ // to know whether there are more
 	}
 	namespace := want.In(lo.Namespace)
-	outdated := c.wants.ListOutdated(want, lo) // before the look-up: the informer may catch up after it
+	outdated := c.wants.Lag.ListOutdated(want, lo) // before the look-up: the informer may catch up after it
 	// It is asked before and after the list: what is refused in between may exist
 	// in another state, and what is known since then is not in the list.
 	unknown := want.Lease().Unknown(namespace, "")
@@ -217,7 +217,7 @@ func (c *cluster) coverList(
 ) ([]*watchset.Want, error) {
 	err := notWatched(o)
 	var covering []*watchset.Want
-	for _, want := range c.wants.Listing(gvk, lo) {
+	for _, want := range c.wants.Index.Listing(gvk, lo) {
 		_, _, unsupported := c.query(want, lo, true)
 		if unsupported != nil { // by this informer; a narrower one may have selected it
 			if err = errLive; o.mode == CacheOnly {

@@ -70,7 +70,8 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
-			c.catchUp(ctx, &o, append(c.wants.Covering(nil, gvk, key), c.wants.Partial(gvk, key.Namespace)...))
+			x := c.wants.Index
+			c.catchUp(ctx, &o, append(x.Covering(nil, gvk, key), x.Partial(gvk, key.Namespace)...))
 		}
 		err = c.getCached(&o, gvk, key, obj)
 	}
@@ -82,7 +83,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 		switch {
 		case err == nil:
 			nameKind(obj, gvk)
-			c.wants.Seen(gvk, obj)
+			c.wants.Seen.Object(gvk, obj)
 		case o.written != nil && apistatus.SaysAbsent(err) && (&client.GetOptions{}).ApplyOptions(opts).Raw == nil:
 			o.written.Absent()
 		}
@@ -150,7 +151,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		})
 		if err == nil {
 			nameKinds(list, gvk)
-			c.wants.SeenAll(gvk, list)
+			c.wants.Seen.List(gvk, list)
 			if o.written != nil && lo.Continue == "" && (lo.Raw == nil || lo.Raw.ResourceVersion == "") {
 				o.written.Listed(list.GetResourceVersion(), lacking(list, &lo))
 			}
@@ -342,7 +343,7 @@ func (c *cluster) admits(o *readOptions, want *watchset.Want) error {
 		return instead(o, ErrNotSynced)
 	}
 	if mapped, shown := want.Scopes(); mapped != shown {
-		c.wants.RemapSoon()
+		c.wants.Kinds.RemapSoon()
 	}
 	return nil
 }
@@ -407,12 +408,12 @@ func (c *cluster) lookUp(
 	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey,
 ) (*informerpool.Object, error) {
 	var space [4]*watchset.Want
-	object, by, err := c.lookUpIn(o, c.wants.Covering(space[:0], gvk, key), key, notWatched(o))
+	object, by, err := c.lookUpIn(o, c.wants.Index.Covering(space[:0], gvk, key), key, notWatched(o))
 	if by == nil {
-		object, by, err = c.lookUpIn(o, c.wants.Partial(gvk, key.Namespace), key, err)
+		object, by, err = c.lookUpIn(o, c.wants.Index.Partial(gvk, key.Namespace), key, err)
 	}
 	if err == nil {
-		c.wants.Answered(by, object)
+		c.wants.Seen.Answered(by, object)
 	}
 	return object, err
 }

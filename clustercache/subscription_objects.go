@@ -212,7 +212,7 @@ func (s *objectSubscription) enter(c *cluster) {
 		return
 	}
 	s.clusterAdded(c)
-	for _, want := range c.wants.Readable() {
+	for _, want := range c.wants.Index.Readable() {
 		s.leaseAdded(c, want)
 	}
 }
@@ -225,7 +225,7 @@ func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
 	if selector == nil || c.conn.View().Phase == phase.Gone || c.matches(selector) {
 		return
 	}
-	for _, want := range c.wants.Readable() {
+	for _, want := range c.wants.Index.Readable() {
 		s.pool.Remove(want.Lease())
 	}
 	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
@@ -386,7 +386,7 @@ func (s *objectSubscription) trigger(cluster client.ObjectKey, gvk schema.GroupV
 	if c == nil {
 		return
 	}
-	for _, want := range c.wants.Of(gvk) {
+	for _, want := range c.wants.Index.Of(gvk) {
 		s.pool.Trigger(want.Lease(), want.In(object.Namespace), object.Name)
 	}
 }
@@ -399,7 +399,7 @@ func (s *objectSubscription) triggerAll() {
 }
 
 func (s *objectSubscription) resyncCluster(c *cluster) {
-	for _, want := range c.wants.Readable() {
+	for _, want := range c.wants.Index.Readable() {
 		s.pool.Resync(want.Lease())
 	}
 }

@@ -90,7 +90,7 @@ func (c *cluster) unanswered(w *watchset.Want) error {
 		return err
 	}
 
-	err = cmp.Or(c.usable(&readOptions{mode: CacheOnly}, w), c.wants.Behind(w))
+	err = cmp.Or(c.usable(&readOptions{mode: CacheOnly}, w), c.wants.Lag.Behind(w))
 	if errors.Is(err, ErrNotSynced) {
 		return translate(cmp.Or(w.Explain(lease.Status().LastError), ErrNotSynced))
 	}

@@ -152,3 +152,10 @@ func (w *Want) broadcast() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
+
+// Polled reports whether the kind can only be listed, by discovery or by what
+// the server does. A cached answer is then as old as the last poll.
+func (w *Want) Polled() bool {
+	m := w.mapping.Load()
+	return m != nil && !m.Can(restmap.Watch) || w.lease.Polls()
+}
