@@ -62,7 +62,7 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/internal/connection": {
-		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
+		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver",
 		"internal/callback", "internal/clustername", "internal/identity", "internal/restmap", "internal/sanitize",
 		"internal/timetable", "internal/transport",
 	},
@@ -131,7 +131,7 @@ var allowed = map[string][]string{
 		"informerpool/internal/refusals", "informerpool/internal/rounds",
 		"informerpool/internal/selector", "informerpool/internal/store",
 		"informerpool/internal/width",
-		"internal/callback", "internal/clustername",
+		"internal/callback", "internal/clustername", "internal/identity",
 		"internal/packed", "internal/sanitize", "internal/timetable", "internal/traits", "internal/wire",
 		"internal/workpool",
 	},

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -87,12 +86,12 @@ func (c *Connection) send(next http.RoundTripper, req *http.Request, want expect
 	return resp, err
 }
 
-// changed returns informerpool.ErrEpochChanged if the epoch of the request has
+// changed returns identity.ErrEpochChanged if the epoch of the request has
 // ended: the informer continues with the next one at once. Until that has
 // begun, the informer retries after a while.
 func (g *guard) changed(err error) error {
 	if g.c.view.Load().Epoch != g.view.Epoch {
-		return informerpool.ErrEpochChanged
+		return identity.ErrEpochChanged
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -78,7 +78,7 @@ func (c *Connection) identify(ctx context.Context, ask getter, access resolver.A
 
 // ProvenUID returns the UID that a cluster has proved in an epoch, or "" if its
 // identity was only derived from the way to it.
-func ProvenUID(epoch informerpool.Epoch) string {
+func ProvenUID(epoch identity.Epoch) string {
 	uid, _, _ := strings.Cut(string(epoch), "/")
 	if presumed(uid) {
 		return ""

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -58,7 +57,7 @@ type prover struct {
 	// suspicions the connections over HTTP/1.1 that refused a request.
 	opinions, suspicions rarely
 
-	other atomic.Pointer[informerpool.Epoch] // the epoch in which another cluster answered; nil: none
+	other atomic.Pointer[identity.Epoch] // the epoch in which another cluster answered; nil: none
 
 	mu struct {
 		sync.Mutex // only the lock of Config.Spawn is taken under it

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
@@ -76,7 +75,7 @@ func TestHazardConnectionIsMadeWhileAnotherIsConfirmed(t *testing.T) {
 func TestHazardFormerClusterReturns(t *testing.T) {
 	c := &Connection{cfg: &Config{Timers: timetable.NewTimers()}}
 	in := func(uid string) {
-		c.view.Store(&View{Server: Server{UID: uid}, Epoch: informerpool.Epoch(uid + "/0")})
+		c.view.Store(&View{Server: Server{UID: uid}, Epoch: identity.Epoch(uid + "/0")})
 	}
 	in("a")
 	c.prover.init(c)

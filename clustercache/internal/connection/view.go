@@ -11,8 +11,8 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/identity"
 )
 
 // View is the state of a connection that readers see. It is immutable, and
@@ -22,7 +22,7 @@ type View struct {
 	Since     time.Time
 	Connected bool
 	Up        chan struct{} // closed while connected
-	Epoch     informerpool.Epoch
+	Epoch     identity.Epoch
 	Client    *http.Client // for the informers, bound to epoch
 	Server
 	Labels    map[string]string // nil while they are unknown
@@ -102,7 +102,7 @@ func (c *Connection) publish(before phase.State) {
 			Reason: s.Reason,
 		}})
 	}
-	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.UID, c.history))
+	epoch := identity.Epoch(fmt.Sprintf("%s/%d", c.server.UID, c.history))
 	if c.server.UID != "" && epoch != v.Epoch {
 		if v.Epoch != "" {
 			v.Resets++
