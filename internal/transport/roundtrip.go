@@ -375,12 +375,6 @@ func slim(h http.Header) http.Header {
 	return kept
 }
 
-// isRedirect reports whether a client would follow a redirect with this status.
-// 304 is not one: it answers a conditional request.
-func isRedirect(status int) bool {
-	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
-}
-
 // isWatch reports whether req requests a stream of events, in the form that all
 // clients use.
 func isWatch(req *http.Request) bool {
