@@ -19,7 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -36,7 +36,7 @@ type cluster struct {
 	mapper *restmap.Mapper
 	reader *reader
 	live   *liveclient.Factory
-	wants  *watchset.Set
+	wants  *wants.Set
 	writes *writes.Log // nil without Options.ReadYourWrites
 
 	pinned  atomic.Bool // stays known without a watch
@@ -305,9 +305,9 @@ func (c *cluster) event(t events.ClusterType) events.Cluster {
 }
 
 // newWants returns the set of what is wanted of a cluster.
-func newWants(c *cluster) *watchset.Set {
+func newWants(c *cluster) *wants.Set {
 	o := &c.cc.options
-	return watchset.New(watchset.Config{
+	return wants.New(wants.Config{
 		Cluster:        c.key,
 		Name:           c.name,
 		Logger:         c.cc.log,
@@ -332,7 +332,7 @@ func newWants(c *cluster) *watchset.Set {
 		Indexed: func(gvk schema.GroupVersionKind, field string) bool {
 			return c.cc.indexes.find(c.key, gvk, field) != nil
 		},
-		OnBound: func(w *watchset.Want) {
+		OnBound: func(w *wants.Want) {
 			for _, f := range c.cc.subscriptions() {
 				f.leaseAdded(c, w)
 			}

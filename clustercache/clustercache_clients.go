@@ -17,7 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -105,7 +105,7 @@ func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ..
 	if !lo.DisableReadYourWritesConsistency {
 		key := client.ObjectKey{Namespace: lo.Namespace}
 		if lo.FieldSelector != nil {
-			key.Name, _ = lo.FieldSelector.RequiresExactMatch(watchset.FieldName)
+			key.Name, _ = lo.FieldSelector.RequiresExactMatch(wants.FieldName)
 		}
 		r = c.showing(list, key)
 	}

@@ -19,13 +19,13 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/listopts"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-func (cc *ClusterCache) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
+func (cc *ClusterCache) watch(key client.ObjectKey, id wants.Selection) (*Watch, error) {
 	c, w, err := cc.acquire(key, id, false)
 	if err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func (cc *ClusterCache) watch(key client.ObjectKey, id watchset.Selection) (*Wat
 // reads in mode AutoWatch. It creates a cluster that is being forgotten at this
 // moment again.
 func (cc *ClusterCache) acquire(
-	key client.ObjectKey, id watchset.Selection, auto bool,
-) (*cluster, *watchset.Want, error) {
+	key client.ObjectKey, id wants.Selection, auto bool,
+) (*cluster, *wants.Want, error) {
 	for {
 		c, err := cc.engage(key, false)
 		if err != nil {
@@ -50,7 +50,7 @@ func (cc *ClusterCache) acquire(
 			}
 		}
 
-		var w *watchset.Want
+		var w *wants.Want
 		if auto {
 			w = c.wants.Keep(id)
 		} else {
@@ -69,31 +69,31 @@ func (cc *ClusterCache) acquire(
 }
 
 // selection returns what an object and options select.
-func (cc *ClusterCache) selection(obj client.Object, opts []client.ListOption) (watchset.Selection, error) {
+func (cc *ClusterCache) selection(obj client.Object, opts []client.ListOption) (wants.Selection, error) {
 	if isNil(obj) {
-		return watchset.Selection{}, errNilObject
+		return wants.Selection{}, errNilObject
 	}
 	gvk, err := apiutil.GVKForObject(obj, cc.options.Scheme)
 	if err != nil {
-		return watchset.Selection{}, err
+		return wants.Selection{}, err
 	}
 	o := client.ListOptions{}
 	for _, opt := range opts {
 		if _, ofRead := opt.(readOption); ofRead {
-			return watchset.Selection{GVK: gvk}, &OptionError{Field: fmt.Sprintf("%T", opt), Err: errOfReads}
+			return wants.Selection{GVK: gvk}, &OptionError{Field: fmt.Sprintf("%T", opt), Err: errOfReads}
 		}
 		if opt != nil {
 			opt.ApplyToList(&o)
 		}
 	}
 	if o.Limit != 0 || o.Continue != "" {
-		return watchset.Selection{GVK: gvk}, &OptionError{Field: "Limit", Err: errNoPages}
+		return wants.Selection{GVK: gvk}, &OptionError{Field: "Limit", Err: errNoPages}
 	}
 
 	if err := listopts.Resolve(&o); err != nil {
-		return watchset.Selection{GVK: gvk}, err
+		return wants.Selection{GVK: gvk}, err
 	}
-	id, err := watchset.Select(gvk, &o)
+	id, err := wants.Select(gvk, &o)
 	if invalid, ok := errors.AsType[*informerpool.KeyError](err); ok { // whose key names no resource yet
 		err = &OptionError{Field: invalid.Field, Err: invalid.Err}
 	}
@@ -152,7 +152,7 @@ func (cc *ClusterCache) observed() bool {
 }
 
 // watchChanged is called with every change of a watch. It does not block.
-func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
+func (c *cluster) watchChanged(id wants.Selection, reads bool) {
 	c.cc.subscribed.watches.publish(keyOf(c.key, id))
 	if d := c.cc.declared; reads && d.events.any() {
 		d.events.publish(d.changed(c, id)...)
@@ -287,7 +287,7 @@ func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[events.Clust
 }
 
 // selected returns the ids that a Selection selects.
-func (cc *ClusterCache) selected(spec events.Selection) ([]watchset.Selection, error) {
+func (cc *ClusterCache) selected(spec events.Selection) ([]wants.Selection, error) {
 	if spec.ResyncInterval < 0 {
 		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
 	}
@@ -299,7 +299,7 @@ func (cc *ClusterCache) selected(spec events.Selection) ([]watchset.Selection, e
 			return nil, &OptionError{Field: fmt.Sprintf("Predicates[%d]", i), Err: errNilCallback}
 		}
 	}
-	var ids []watchset.Selection
+	var ids []wants.Selection
 	add := func(field string, kind client.Object, options []client.ListOption) error {
 		id, err := cc.selection(kind, options)
 		if err != nil {
@@ -355,7 +355,7 @@ func (cc *ClusterCache) newObjectSubscription(
 		spec:    spec,
 		wanted:  wanted,
 		given:   cc.givenRepresentations(spec),
-		watches: map[*cluster]map[watchset.Selection]*Watch{},
+		watches: map[*cluster]map[wants.Selection]*Watch{},
 	}
 	s.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { s.handle(e, handle) }))
 	s.resync = timetable.NewTimer(s.resyncDue)

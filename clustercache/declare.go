@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/members"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -320,7 +320,7 @@ func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
 }
 
 // bound is called for every want that has got its lease.
-func (d *declared) bound(c *cluster, want *watchset.Want) {
+func (d *declared) bound(c *cluster, want *wants.Want) {
 	if !d.events.any() || !d.concerns(kindOf{c, want.GVK}) {
 		return
 	}
@@ -371,7 +371,7 @@ func (d *declared) all() (owners []Owner) {
 
 // changed returns the owners to call for a change of a watch: those of all
 // needs that it covers.
-func (d *declared) changed(c *cluster, id watchset.Selection) []Owner {
+func (d *declared) changed(c *cluster, id wants.Selection) []Owner {
 	needs := d.needs(keyOf(c.key, id))
 	for _, want := range c.wants.Index.Covered(id) {
 		if want.Selection != id {
@@ -385,22 +385,22 @@ func (d *declared) changed(c *cluster, id watchset.Selection) []Owner {
 // it came through: those of the needs that select the object, before or after,
 // and those of the watch.
 func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
-	wants := map[*watchset.Want]struct{}{}
+	found := map[*wants.Want]struct{}{}
 	for _, want := range c.wants.Index.Keyed(e.Key) {
-		wants[want] = struct{}{}
+		found[want] = struct{}{}
 	}
 	gvk := e.Key.Resource.GroupVersion().WithKind(e.Key.Kind)
 	for _, o := range []*informerpool.Object{e.Old, e.New, e.LastDelivered} {
 		if o == nil {
 			continue
 		}
-		has := watchset.LabelsOf{Object: o}
+		has := wants.LabelsOf{Object: o}
 		for _, want := range c.wants.Index.Selecting(gvk, client.ObjectKeyFromObject(o), has) {
-			wants[want] = struct{}{}
+			found[want] = struct{}{}
 		}
 	}
 	var needs []need
-	for want := range wants {
+	for want := range found {
 		needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 	}
 	return d.concerned(needs...)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
@@ -179,7 +179,7 @@ func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) 
 		}
 	}
 
-	c, w, err := h.cc.acquire(h.key, watchset.Selection{GVK: gvk}, true)
+	c, w, err := h.cc.acquire(h.key, wants.Selection{GVK: gvk}, true)
 	if err != nil {
 		return nil, false, err
 	}
@@ -193,10 +193,10 @@ func (h Cluster) WatchStatuses() ([]status.Watch, error) {
 	if c == nil {
 		return nil, &ClusterError{Cluster: h.key, Op: "watch status", Err: ErrUnknownCluster}
 	}
-	wants := c.wants.All()
-	slices.SortFunc(wants, func(a, b *watchset.Want) int { return a.Compare(b.Selection) })
-	out := make([]status.Watch, len(wants))
-	for i, w := range wants {
+	all := c.wants.All()
+	slices.SortFunc(all, func(a, b *wants.Want) int { return a.Compare(b.Selection) })
+	out := make([]status.Watch, len(all))
+	for i, w := range all {
 		out[i] = c.watchStatus(w)
 	}
 
@@ -217,7 +217,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 		}
 	}
 	r := &reader{cc: h.cc, key: h.key}
-	c, err := r.cluster(context.Background(), &readOptions{}, watchset.Selection{})
+	c, err := r.cluster(context.Background(), &readOptions{}, wants.Selection{})
 	if err == nil {
 		err = c.conn.OtherCluster()
 	}

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/listopts"
 )
@@ -86,7 +86,7 @@ func (r *reader) ListPacked(
 	if err = cmp.Or(err, invalid); err != nil {
 		return nil, false, r.fail(gvk, "list", err)
 	}
-	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
+	c, err := r.cluster(ctx, &o, wants.Selection{GVK: gvk})
 	if err == nil {
 		var found selected
 		if found, err = c.selectCached(&o, gvk, &lo); err == nil {
@@ -174,7 +174,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 // selectFrom finds the objects of a list in the cache of a want. If that does not
 // answer, the error is why.
 func (c *cluster) selectFrom(
-	o *readOptions, want *watchset.Want, lo *client.ListOptions,
+	o *readOptions, want *wants.Want, lo *client.ListOptions,
 ) (found selected, answers bool, err error) {
 	if why := c.usable(o, want); why != nil {
 		return selected{}, false, why
@@ -214,9 +214,9 @@ func (c *cluster) selectFrom(
 // can select it. The error is the one to return if none of them answers.
 func (c *cluster) coverList(
 	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
-) ([]*watchset.Want, error) {
+) ([]*wants.Want, error) {
 	err := notWatched(o)
-	var covering []*watchset.Want
+	var covering []*wants.Want
 	for _, want := range c.wants.Index.Listing(gvk, lo) {
 		_, _, unsupported := c.query(want, lo, true)
 		if unsupported != nil { // by this informer; a narrower one may have selected it
@@ -233,7 +233,7 @@ func (c *cluster) coverList(
 }
 
 // listFrom lists from one informer.
-func (c *cluster) listFrom(want *watchset.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+func (c *cluster) listFrom(want *wants.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
 	q, keep, err := c.query(want, lo, true)
 	if err != nil {
 		return nil, "", err
@@ -295,7 +295,7 @@ func (s filters) pass(o *informerpool.Object) (bool, error) {
 // query turns list options into a query of the pool, and filters for the
 // options that a query cannot express.
 func (c *cluster) query(
-	want *watchset.Want, lo *client.ListOptions, useIndex bool,
+	want *wants.Want, lo *client.ListOptions, useIndex bool,
 ) (informerpool.Query, filters, error) {
 	q := informerpool.Query{Namespace: want.In(lo.Namespace), Limit: int(lo.Limit)}
 	if lo.LabelSelector != nil && !lo.LabelSelector.Empty() {
@@ -308,12 +308,12 @@ func (c *cluster) query(
 	for _, r := range lo.FieldSelector.Requirements() {
 		index := c.cc.indexes.find(c.key, want.GVK, r.Field)
 		switch {
-		case r.Field == watchset.FieldName:
+		case r.Field == wants.FieldName:
 			keep = append(keep,
-				func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetName()), nil })
-		case r.Field == watchset.FieldNamespace:
+				func(o *informerpool.Object) (bool, error) { return wants.Matches(r, o.GetName()), nil })
+		case r.Field == wants.FieldNamespace:
 			keep = append(keep,
-				func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetNamespace()), nil })
+				func(o *informerpool.Object) (bool, error) { return wants.Matches(r, o.GetNamespace()), nil })
 		case index == nil:
 			return q, nil, fmt.Errorf("%w: field %q has no index", ErrUnsupported, r.Field)
 		case r.Operator != selection.NotEquals && q.Index == "" && useIndex:

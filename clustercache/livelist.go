@@ -17,7 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/packed"
@@ -71,7 +71,7 @@ func (c *cluster) splitFields(
 	for _, r := range s.Requirements() {
 		index := c.cc.indexes.find(c.key, gvk, r.Field)
 		switch {
-		case index != nil && r.Field != watchset.FieldName && r.Field != watchset.FieldNamespace:
+		case index != nil && r.Field != wants.FieldName && r.Field != wants.FieldNamespace:
 			indexed = append(indexed, indexedField{Requirement: r, index: index})
 		case r.Operator == "!=":
 			others = append(others, fields.OneTermNotEqualSelector(r.Field, r.Value))

@@ -23,7 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -67,7 +67,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	case key.Name == "":
 		return r.fail(gvk, "get", errNoName)
 	}
-	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
+	c, err := r.cluster(ctx, &o, wants.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
 			x := c.wants.Index
@@ -136,7 +136,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		return r.fail(gvk, "list", invalid)
 	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
-	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
+	c, err := r.cluster(ctx, &o, wants.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
 			covering, _ := c.coverList(&o, gvk, &lo)
@@ -227,7 +227,7 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 
 // cluster returns the cluster if a read may proceed, with an informer under way
 // if the mode requires one.
-func (r *reader) cluster(ctx context.Context, o *readOptions, id watchset.Selection) (*cluster, error) {
+func (r *reader) cluster(ctx context.Context, o *readOptions, id wants.Selection) (*cluster, error) {
 	if r.cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
@@ -283,7 +283,7 @@ func (c *cluster) WhyNot() error {
 // origin: the informer has listed in the history that is served, and the server
 // has refused none of its requests since. The error is errLive where the API
 // server has to be queried instead.
-func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
+func (c *cluster) usable(o *readOptions, want *wants.Want) error {
 	if err := c.admits(o, want); err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 
 // admits is usable without what the read demands, and without the informer's
 // trust in its own state.
-func (c *cluster) admits(o *readOptions, want *watchset.Want) error {
+func (c *cluster) admits(o *readOptions, want *wants.Want) error {
 	if err := c.conn.OtherCluster(); err != nil {
 		return err
 	}
@@ -363,7 +363,7 @@ func historyOf(s informerpool.Status) string {
 
 // moved reports whether another history began since the origin was recorded.
 // The objects read meanwhile may belong to it.
-func (o *readOptions) moved(want *watchset.Want) bool {
+func (o *readOptions) moved(want *wants.Want) bool {
 	return o.origin != nil && o.origin.Epoch != historyOf(want.Lease().Status())
 }
 
@@ -407,7 +407,7 @@ func (c *cluster) decode(o *informerpool.Object, dst runtime.Object, share bool)
 func (c *cluster) lookUp(
 	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey,
 ) (*informerpool.Object, error) {
-	var space [4]*watchset.Want
+	var space [4]*wants.Want
 	object, by, err := c.lookUpIn(o, c.wants.Index.Covering(space[:0], gvk, key), key, notWatched(o))
 	if by == nil {
 		object, by, err = c.lookUpIn(o, c.wants.Index.Partial(gvk, key.Namespace), key, err)
@@ -421,9 +421,9 @@ func (c *cluster) lookUp(
 // lookUpIn finds one object in the caches of wants. by is the first that
 // answers, or nil if none does; then the error is why.
 func (c *cluster) lookUpIn(
-	o *readOptions, wants []*watchset.Want, key client.ObjectKey, why error,
-) (object *informerpool.Object, by *watchset.Want, err error) {
-	for _, want := range wants {
+	o *readOptions, among []*wants.Want, key client.ObjectKey, why error,
+) (object *informerpool.Object, by *wants.Want, err error) {
+	for _, want := range among {
 		object, answers, err := c.getFrom(o, want, key)
 		switch {
 		case answers:
@@ -438,7 +438,7 @@ func (c *cluster) lookUpIn(
 // getFrom finds one object in the cache of a want. If that does not answer, the
 // error is why, unless it does not know whether the object exists.
 func (c *cluster) getFrom(
-	o *readOptions, want *watchset.Want, key client.ObjectKey,
+	o *readOptions, want *wants.Want, key client.ObjectKey,
 ) (object *informerpool.Object, answers bool, err error) {
 	check := c.usable
 	if o.plain() {

@@ -12,7 +12,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 )
 
@@ -166,7 +166,7 @@ var errNoManagedFields = errors.New("the cache leaves managedFields out")
 
 // lacksManagedFields returns an error if an apply configuration must not be
 // extracted from the cached objects of a want.
-func (c *cluster) lacksManagedFields(want *watchset.Want) error {
+func (c *cluster) lacksManagedFields(want *wants.Want) error {
 	informers := &c.cc.options.Informers
 	m := want.Mapping()
 	if informers.DropManagedFields || m != nil && informers.TransformOf(m.Resource.GroupResource()) != nil {
@@ -184,7 +184,7 @@ var errBehind = fmt.Errorf("%w: the cache does not show an earlier write yet", E
 
 // catchUp waits, for as long as Options.ReadYourWrites allows, until the
 // informer that is to answer a read shows what was written before.
-func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering []*watchset.Want) {
+func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering []*wants.Want) {
 	if o.written.Unknown() || o.mode == LiveOnly {
 		return
 	}
@@ -192,10 +192,10 @@ func (c *cluster) catchUp(ctx context.Context, o *readOptions, covering []*watch
 	if left <= 0 {
 		return
 	}
-	covering = slices.DeleteFunc(covering, func(want *watchset.Want) bool {
+	covering = slices.DeleteFunc(covering, func(want *wants.Want) bool {
 		return c.usable(&readOptions{mode: CacheOnly, maxAge: o.maxAge}, want) != nil
 	})
-	shows := func(want *watchset.Want) bool { return !o.written.Behind(want) }
+	shows := func(want *wants.Want) bool { return !o.written.Behind(want) }
 	if len(covering) == 0 || slices.ContainsFunc(covering, shows) {
 		return
 	}

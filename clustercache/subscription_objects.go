@@ -18,7 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -29,14 +29,14 @@ import (
 type objectSubscription struct {
 	cc     *ClusterCache
 	spec   events.Selection
-	wanted []watchset.Selection                              // of Kinds and Narrowed; without a kind: of every kind
+	wanted []wants.Selection                                 // of Kinds and Narrowed; without a kind: of every kind
 	given  map[schema.GroupVersionKind]events.Representation // the representation in which each kind was named
 	misfit atomic.Int64                                      // events whose object could not be converted
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
 
 	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
-	watches map[*cluster]map[watchset.Selection]*Watch
+	watches map[*cluster]map[wants.Selection]*Watch
 	started bool
 	stopped bool
 }
@@ -188,7 +188,7 @@ func (s *objectSubscription) wants(c *cluster) (ok bool) {
 }
 
 // leaseAdded is called for every lease of a cluster.
-func (s *objectSubscription) leaseAdded(c *cluster, want *watchset.Want) {
+func (s *objectSubscription) leaseAdded(c *cluster, want *wants.Want) {
 	narrower, ok := s.narrower(want.Selection)
 	if ok && s.wants(c) {
 		_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
@@ -239,7 +239,7 @@ func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
 
 // narrower reports whether the subscription wants events of a watch, and
 // returns the keys that narrow them further.
-func (s *objectSubscription) narrower(id watchset.Selection) (keys []informerpool.Key, ok bool) {
+func (s *objectSubscription) narrower(id wants.Selection) (keys []informerpool.Key, ok bool) {
 	if s.spec.Watch {
 		return nil, slices.Contains(s.wanted, id)
 	}
@@ -278,7 +278,7 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 		s.mu.Lock()
 		surplus := s.stopped || s.watches[c][id] != nil
 		if !surplus && s.watches[c] == nil {
-			s.watches[c] = map[watchset.Selection]*Watch{}
+			s.watches[c] = map[wants.Selection]*Watch{}
 		}
 		if !surplus {
 			s.watches[c][id] = w
@@ -296,7 +296,7 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 	s.leaveUnlessSelected(c)
 }
 
-func (s *objectSubscription) has(c *cluster, id watchset.Selection) bool {
+func (s *objectSubscription) has(c *cluster, id wants.Selection) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped || s.watches[c][id] != nil
@@ -362,7 +362,7 @@ func (s *objectSubscription) phaseChanged(c *cluster, p phase.Phase) {
 }
 
 // letGo releases a watch of a cluster, unless the cluster is back.
-func (s *objectSubscription) letGo(c *cluster, id watchset.Selection, w *Watch) {
+func (s *objectSubscription) letGo(c *cluster, id wants.Selection, w *Watch) {
 	s.mu.Lock()
 	if c.conn.View().Phase != phase.Gone || s.watches[c][id] != w {
 		s.mu.Unlock()

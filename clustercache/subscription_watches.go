@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -60,7 +60,7 @@ func watchKeys(of ...*cluster) (keys []status.WatchKey) {
 func newWatchEvent(cc *ClusterCache, key status.WatchKey, initial bool) events.Watch {
 	e := events.Watch{Key: key, Initial: initial, Time: time.Now()}
 	c := cc.find(key.Cluster)
-	var w *watchset.Want
+	var w *wants.Want
 	if c != nil {
 		w = c.wants.Find(selectionOf(key))
 	}
@@ -77,7 +77,7 @@ func newWatchEvent(cc *ClusterCache, key status.WatchKey, initial bool) events.W
 // unanswered returns why the cache does not answer reads of a want, or nil if
 // it does. It is what "synced" means everywhere in this package, and the same
 // that a read in mode CacheOnly checks.
-func (c *cluster) unanswered(w *watchset.Want) error {
+func (c *cluster) unanswered(w *wants.Want) error {
 	lease, _, err := c.wants.Look(w)
 	switch {
 	case c.cc.ctx.Err() != nil:
@@ -99,7 +99,7 @@ func (c *cluster) unanswered(w *watchset.Want) error {
 
 // standing returns why the cache does not answer reads of a want, or else what
 // has interrupted its informer.
-func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
+func (c *cluster) standing(w *wants.Want) (synced bool, err error) {
 	if why := c.unanswered(w); why != nil {
 		return false, why
 	}

@@ -9,13 +9,13 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // keyOf returns the key of a selection in a cluster.
-func keyOf(cluster client.ObjectKey, s watchset.Selection) status.WatchKey {
+func keyOf(cluster client.ObjectKey, s wants.Selection) status.WatchKey {
 	return status.WatchKey{
 		Cluster:       cluster,
 		GVK:           s.GVK,
@@ -26,8 +26,8 @@ func keyOf(cluster client.ObjectKey, s watchset.Selection) status.WatchKey {
 }
 
 // selectionOf returns the selection of a key.
-func selectionOf(k status.WatchKey) watchset.Selection {
-	return watchset.Selection{
+func selectionOf(k status.WatchKey) wants.Selection {
+	return wants.Selection{
 		GVK:           k.GVK,
 		Namespace:     k.Namespace,
 		LabelSelector: k.LabelSelector,
@@ -84,7 +84,7 @@ type Usage struct {
 }
 
 // use returns a snapshot of a watch, without its owners.
-func (c *cluster) use(w *watchset.Want) Use {
+func (c *cluster) use(w *wants.Want) Use {
 	s := c.watchStatus(w)
 	u := Use{
 		Key:        keyOf(c.key, w.Selection),

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -36,7 +36,7 @@ func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 // while. All methods may be called from many goroutines.
 type Watch struct {
 	c        *cluster
-	want     *watchset.Want
+	want     *wants.Want
 	once     sync.Once
 	released chan struct{}
 
@@ -65,7 +65,7 @@ func (w *Watch) Release() { w.end(w.c.wants.Release) }
 // unless it is engaged, has another watch, or is listed by the resolver while
 // Options.Discover is set.
 func (w *Watch) ReleaseCluster() {
-	w.end(func(want *watchset.Want) {
+	w.end(func(want *wants.Want) {
 		w.c.wants.Release(want)
 		w.c.leave()
 	})
@@ -74,7 +74,7 @@ func (w *Watch) ReleaseCluster() {
 // drop is Release for a watch that was kept long enough: the informer does not
 // linger.
 func (w *Watch) drop() {
-	w.end(func(want *watchset.Want) {
+	w.end(func(want *wants.Want) {
 		w.c.wants.Drop(want)
 		w.c.leave()
 	})
@@ -85,7 +85,7 @@ func (w *Watch) drop() {
 func (w *Watch) retire() { w.end(w.c.wants.Retire) }
 
 // end gives up the reference in one of the ways that there are, once.
-func (w *Watch) end(give func(*watchset.Want)) {
+func (w *Watch) end(give func(*wants.Want)) {
 	w.once.Do(func() {
 		close(w.released)
 		w.stopRegistrations()
@@ -291,7 +291,7 @@ func translate(err error) error {
 	return err
 }
 
-func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
+func (c *cluster) watchStatus(w *wants.Want) status.Watch {
 	lease, _, err := c.wants.Look(w)
 	s := status.Watch{
 		Cluster:       c.key,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watchset holds what is wanted of one cluster, and the informer lease
+// Package wants holds what is wanted of one cluster, and the informer lease
 // of each want:
 //
 //	Watch, Declare, Subscription, AutoWatch reads
@@ -37,4 +37,4 @@
 // covers what reads have shown.
 // TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural (test/reading) covers
 // kinds that are served otherwise.
-package watchset
+package wants
