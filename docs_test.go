@@ -77,7 +77,7 @@ func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 	reasons := slices.Concat(
 		constants(t, "clustercache/internal/connection/errors.go", "^Reason"),
 		[]string{"NotServed", "NotWatchable", "OverBudget"}, // of watches
-		constants(t, "internal/transport/class.go", "^[A-Z]"))
+		constants(t, "internal/transport/errors.go", "^[A-Z]"))
 	known := map[string]bool{}
 	for _, reason := range reasons {
 		known[reason] = true

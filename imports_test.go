@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/keeper",
 		"clustercache/internal/liveclient", "clustercache/internal/markup",
 		"clustercache/internal/members", "clustercache/internal/phase",
-		"clustercache/internal/tenure", "clustercache/internal/watchset",
+		"clustercache/internal/tenure", "clustercache/internal/wants",
 		"clustercache/internal/writes",
 		"clustercache/ownership", "clustercache/persist", "clustercache/resolver", "clustercache/status", "gc",
 		"informerpool",
@@ -38,7 +38,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/controller": {
 		"clustercache", "clustercache/events", "clustercache/internal/debounce", "clustercache/internal/fairqueue",
-		"clustercache/internal/watchset", "clustercache/ownership",
+		"clustercache/internal/wants", "clustercache/ownership",
 		"informerpool",
 		"internal/clustername",
 	},
@@ -49,7 +49,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/clusterapi/clusterapitest": {"clustercache/clusterapi", "clustercache/status"},
 	"clustercache/conditions": {
-		"clustercache", "clustercache/internal/watchset", "clustercache/resolver", "clustercache/status",
+		"clustercache", "clustercache/internal/wants", "clustercache/resolver", "clustercache/status",
 		"internal/clustername", "internal/transport",
 	},
 	"clustercache/clustercachetest": {
@@ -62,7 +62,7 @@ var allowed = map[string][]string{
 		"internal/clustername",
 	},
 	"clustercache/internal/connection": {
-		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
+		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver",
 		"internal/callback", "internal/clustername", "internal/identity", "internal/restmap", "internal/sanitize",
 		"internal/timetable", "internal/transport",
 	},
@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/debounce":    {"internal/timetable"},
 	"clustercache/internal/definitions": {"informerpool", "internal/timetable", "internal/wire"},
 	"clustercache/internal/tenure":      {"clustercache/ownership", "internal/timetable"},
-	"clustercache/internal/watchset": {
+	"clustercache/internal/wants": {
 		"clustercache/internal/definitions", "informerpool",
 		"internal/listopts", "internal/restmap", "internal/timetable", "internal/traits",
 	},
@@ -110,11 +110,11 @@ var allowed = map[string][]string{
 		"internal/callback",
 	},
 	"clustercache/status": {
-		"clustercache/internal/connection", "clustercache/internal/watchset", "clustercache/ownership", "informerpool",
+		"clustercache/internal/connection", "clustercache/internal/wants", "clustercache/ownership", "informerpool",
 		"internal/clustername", "internal/transport",
 	},
 	"clustercache/watchset": {
-		"clustercache", "clustercache/events", "clustercache/internal/debounce", "clustercache/internal/watchset",
+		"clustercache", "clustercache/events", "clustercache/internal/debounce", "clustercache/internal/wants",
 		"clustercache/status", "informerpool",
 		"internal/callback", "internal/clustername", "internal/timetable",
 	},
@@ -131,7 +131,7 @@ var allowed = map[string][]string{
 		"informerpool/internal/refusals", "informerpool/internal/rounds",
 		"informerpool/internal/selector", "informerpool/internal/store",
 		"informerpool/internal/width",
-		"internal/callback", "internal/clustername",
+		"internal/callback", "internal/clustername", "internal/identity",
 		"internal/packed", "internal/sanitize", "internal/timetable", "internal/traits", "internal/wire",
 		"internal/workpool",
 	},

@@ -18,7 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -28,7 +28,7 @@ type caches struct {
 	shared  *shared
 	cluster client.ObjectKey
 	conn    *connection.Connection
-	wants   *watchset.Set
+	wants   *wants.Set
 }
 
 var (
@@ -62,13 +62,13 @@ func (c *caches) decode(o *informerpool.Object, dst runtime.Object, share bool) 
 func (c *caches) lookUp(
 	o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey,
 ) (*informerpool.Object, error) {
-	var space [4]*watchset.Want
-	object, by, err := c.lookUpIn(o, c.wants.Covering(space[:0], gvk, key), key, notWatched(o))
+	var space [4]*wants.Want
+	object, by, err := c.lookUpIn(o, c.wants.Index.Covering(space[:0], gvk, key), key, notWatched(o))
 	if by == nil {
-		object, by, err = c.lookUpIn(o, c.wants.Partial(gvk, key.Namespace), key, err)
+		object, by, err = c.lookUpIn(o, c.wants.Index.Partial(gvk, key.Namespace), key, err)
 	}
 	if err == nil {
-		c.wants.Answered(by, object)
+		c.wants.Seen.Answered(by, object)
 	}
 	return object, err
 }
@@ -76,9 +76,9 @@ func (c *caches) lookUp(
 // lookUpIn finds one object in the caches of wants. by is the first that
 // answers, or nil if none does; then the error is why.
 func (c *caches) lookUpIn(
-	o *readOptions, wants []*watchset.Want, key client.ObjectKey, why error,
-) (object *informerpool.Object, by *watchset.Want, err error) {
-	for _, want := range wants {
+	o *readOptions, among []*wants.Want, key client.ObjectKey, why error,
+) (object *informerpool.Object, by *wants.Want, err error) {
+	for _, want := range among {
 		object, answers, err := c.getFrom(o, want, key)
 		switch {
 		case answers:
@@ -93,7 +93,7 @@ func (c *caches) lookUpIn(
 // getFrom finds one object in the cache of a want. If that does not answer, the
 // error is why, unless it does not know whether the object exists.
 func (c *caches) getFrom(
-	o *readOptions, want *watchset.Want, key client.ObjectKey,
+	o *readOptions, want *wants.Want, key client.ObjectKey,
 ) (object *informerpool.Object, answers bool, err error) {
 	check := c.usable
 	if o.plain() {
@@ -149,7 +149,7 @@ func notWatched(o *readOptions) error {
 // origin: the informer has listed in the history that is served, and the server
 // has refused none of its requests since. The error is errLive where the API
 // server has to be queried instead.
-func (c *caches) usable(o *readOptions, want *watchset.Want) error {
+func (c *caches) usable(o *readOptions, want *wants.Want) error {
 	if err := c.admits(o, want); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (c *caches) usable(o *readOptions, want *watchset.Want) error {
 
 // admits is usable without what the read demands, and without the informer's
 // trust in its own state.
-func (c *caches) admits(o *readOptions, want *watchset.Want) error {
+func (c *caches) admits(o *readOptions, want *wants.Want) error {
 	if err := c.conn.OtherCluster(); err != nil {
 		return err
 	}
@@ -209,14 +209,14 @@ func (c *caches) admits(o *readOptions, want *watchset.Want) error {
 		return instead(o, ErrNotSynced)
 	}
 	if mapped, shown := want.Scopes(); mapped != shown {
-		c.wants.RemapSoon()
+		c.wants.Kinds.RemapSoon()
 	}
 	return nil
 }
 
 // lacksManagedFields returns an error if an apply configuration must not be
 // extracted from the cached objects of a want.
-func (c *caches) lacksManagedFields(want *watchset.Want) error {
+func (c *caches) lacksManagedFields(want *wants.Want) error {
 	informers := &c.shared.options.Informers
 	m := want.Mapping()
 	if informers.DropManagedFields || m != nil && informers.TransformOf(m.Resource.GroupResource()) != nil {
@@ -244,7 +244,7 @@ func historyOf(s informerpool.Status) string {
 
 // moved reports whether another history began since the origin was recorded.
 // The objects read meanwhile may belong to it.
-func (o *readOptions) moved(want *watchset.Want) bool {
+func (o *readOptions) moved(want *wants.Want) bool {
 	return o.origin != nil && o.origin.Epoch != historyOf(want.Lease().Status())
 }
 
@@ -263,7 +263,7 @@ func distrusted(err error) error {
 
 // catchUp waits, for as long as Options.ReadYourWrites allows, until the
 // informer that is to answer a read shows what was written before.
-func (c *caches) catchUp(ctx context.Context, o *readOptions, covering []*watchset.Want) {
+func (c *caches) catchUp(ctx context.Context, o *readOptions, covering []*wants.Want) {
 	if o.written.Unknown() || o.mode == LiveOnly {
 		return
 	}
@@ -271,10 +271,10 @@ func (c *caches) catchUp(ctx context.Context, o *readOptions, covering []*watchs
 	if left <= 0 {
 		return
 	}
-	covering = slices.DeleteFunc(covering, func(want *watchset.Want) bool {
+	covering = slices.DeleteFunc(covering, func(want *wants.Want) bool {
 		return c.usable(&readOptions{mode: CacheOnly, maxAge: o.maxAge}, want) != nil
 	})
-	shows := func(want *watchset.Want) bool { return !o.written.Behind(want) }
+	shows := func(want *wants.Want) bool { return !o.written.Behind(want) }
 	if len(covering) == 0 || slices.ContainsFunc(covering, shows) {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -34,7 +34,7 @@ type cluster struct {
 	conn   *connection.Connection
 	mapper *restmap.Mapper
 	reader *reader
-	wants  *watchset.Set
+	wants  *wants.Set
 	caches *caches
 	server *server
 	writes *writes.Log // nil without Options.ReadYourWrites
@@ -58,9 +58,9 @@ type cluster struct {
 type clusterHooks struct {
 	added        func(c *cluster) // before it is resolved, and with the lock of the clusters
 	changed      func(c *cluster, what change)
-	bound        func(c *cluster, want *watchset.Want)   // a want has got its lease
-	watchChanged func(c *cluster, id watchset.Selection) // reads of it may be answered differently
-	resolved     func(key client.ObjectKey)              // the resolver's answer may have changed
+	bound        func(c *cluster, want *wants.Want)   // a want has got its lease
+	watchChanged func(c *cluster, id wants.Selection) // reads of it may be answered differently
+	resolved     func(key client.ObjectKey)           // the resolver's answer may have changed
 }
 
 // change is what has changed of a cluster.
@@ -196,7 +196,7 @@ func (c *cluster) WhyNot() error {
 // Connected reads the cluster's kinds again and wakes its informers.
 func (c *cluster) Connected() {
 	c.Resumed()
-	c.wants.RemapNow()
+	c.wants.Kinds.RemapNow()
 	c.noticeTwins()
 	c.emit(events.Connected)
 }
@@ -215,7 +215,7 @@ func (c *cluster) noticeTwins() {
 // Resumed ends the pauses of informers and of look-ups of kinds.
 func (c *cluster) Resumed() {
 	c.fleet.pool.Wake(c.key)
-	c.wants.MapNow()
+	c.wants.Kinds.MapNow()
 }
 
 // Disconnected notifies subscribers.
@@ -305,7 +305,7 @@ func (c *cluster) watchesChanged() {
 }
 
 // watchChanged is called with every change of a watch. It does not block.
-func (c *cluster) watchChanged(id watchset.Selection, reads bool) {
+func (c *cluster) watchChanged(id wants.Selection, reads bool) {
 	c.fleet.watches.publish(keyOf(c.key, id))
 	if reads {
 		c.fleet.hooks.watchChanged(c, id)
@@ -339,9 +339,9 @@ func (c *cluster) event(t events.ClusterType) events.Cluster {
 }
 
 // newWants returns the set of what is wanted of a cluster.
-func newWants(c *cluster) *watchset.Set {
+func newWants(c *cluster) *wants.Set {
 	o := &c.fleet.options
-	return watchset.New(watchset.Config{
+	return wants.New(wants.Config{
 		Cluster:        c.key,
 		Name:           c.name,
 		Logger:         c.fleet.log,
@@ -366,7 +366,7 @@ func newWants(c *cluster) *watchset.Set {
 		Indexed: func(gvk schema.GroupVersionKind, field string) bool {
 			return c.fleet.indexes.find(c.key, gvk, field) != nil
 		},
-		OnBound: func(w *watchset.Want) { c.fleet.hooks.bound(c, w) },
+		OnBound: func(w *wants.Want) { c.fleet.hooks.bound(c, w) },
 		OnEmpty: c.letGo,
 	})
 }
@@ -389,7 +389,7 @@ func newServer(c *cluster) *server {
 			RefreshInterval: o.RetryInterval,
 			MaxBytes:        o.MaxLiveBytes,
 			MaxObjectBytes:  o.Informers.MaxObjectBytes,
-			Rediscovered:    c.wants.RemapNow,
+			Rediscovered:    c.wants.Kinds.RemapNow,
 		}),
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/keeper"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/tenure"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -93,7 +93,7 @@ func New(o Options) (*ClusterCache, error) {
 			cc.subscribed.changed(c, what)
 			cc.declared.changed(c, what)
 		},
-		bound: func(c *cluster, want *watchset.Want) {
+		bound: func(c *cluster, want *wants.Want) {
 			cc.subscribed.bound(c, want)
 			cc.declared.bound(c, want)
 		},
@@ -335,7 +335,7 @@ func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove 
 
 	for _, c := range cc.clusters.all() {
 		if added.appliesTo(c.key) {
-			for _, want := range c.wants.Of(x.GVK) {
+			for _, want := range c.wants.Index.Of(x.GVK) {
 				cc.indexes.addTo(want.Lease(), c.key, x.GVK)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/workpool"
@@ -95,14 +95,14 @@ func (s *clusters) tryEngage(key client.ObjectKey, pin bool) (*cluster, bool) {
 // acquire takes a reference to a selection of a cluster; auto makes it that of
 // reads in mode AutoWatch. It creates a cluster that is being forgotten at this
 // moment again.
-func (s *clusters) acquire(key client.ObjectKey, id watchset.Selection, auto bool) (*cluster, *watchset.Want, error) {
+func (s *clusters) acquire(key client.ObjectKey, id wants.Selection, auto bool) (*cluster, *wants.Want, error) {
 	for {
 		c, err := s.engage(key, false)
 		if err != nil {
 			return nil, nil, clusterError("watch", key, id.GVK, ErrClosed)
 		}
 
-		var w *watchset.Want
+		var w *wants.Want
 		if auto {
 			w = c.wants.Keep(id)
 		} else {
@@ -204,7 +204,7 @@ func (s *clusters) endpoint(ctx context.Context, key client.ObjectKey) (informer
 func (s *clusters) informerFailed(key informerpool.Key, err error) {
 	if misdirected(err) || apierrors.IsNotFound(err) {
 		if c := s.find(key.Cluster); c != nil {
-			c.wants.RemapSoon()
+			c.wants.Kinds.RemapSoon()
 		}
 	}
 	if notify := s.options.Informers.OnFailed; notify != nil {
@@ -216,7 +216,7 @@ func (s *clusters) informerFailed(key informerpool.Key, err error) {
 func (s *clusters) tookList(key informerpool.Key, took time.Duration) {
 	s.metrics.listTook.Observe(took.Seconds())
 	if c := s.find(key.Cluster); c != nil {
-		c.wants.Relisted(key)
+		c.wants.Kinds.Relisted(key)
 	}
 	if notify := s.options.Informers.OnListed; notify != nil {
 		notify(key, took)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/members"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -335,7 +335,7 @@ func (d *declared) remove(n need, w *Watch) {
 	}
 	for _, l := range listeners {
 		w.unlisten(l)
-		for _, other := range w.c.wants.Of(w.want.GVK) {
+		for _, other := range w.c.wants.Index.Of(w.want.GVK) {
 			l.Remove(other.Lease())
 		}
 	}
@@ -366,13 +366,13 @@ func (d *declared) concerns(k kindOf) bool {
 
 // listenTo makes a subscription receive the objects of all watches of a kind.
 func (d *declared) listenTo(k kindOf, sub *informerpool.Subscription) {
-	for _, want := range k.cluster.wants.Of(k.gvk) {
+	for _, want := range k.cluster.wants.Index.Of(k.gvk) {
 		k.cluster.wants.Listen(want, sub) // twice does no harm
 	}
 }
 
 // bound is called for every want that has got its lease.
-func (d *declared) bound(c *cluster, want *watchset.Want) {
+func (d *declared) bound(c *cluster, want *wants.Want) {
 	if !d.fleet.owners.any() || !d.concerns(kindOf{c, want.GVK}) {
 		return
 	}
@@ -432,12 +432,12 @@ func (d *declared) changed(c *cluster, what change) {
 
 // watchChanged notifies the owners that a change of a watch concerns: those of
 // all needs that it covers.
-func (d *declared) watchChanged(c *cluster, id watchset.Selection) {
+func (d *declared) watchChanged(c *cluster, id wants.Selection) {
 	if !d.fleet.owners.any() {
 		return
 	}
 	needs := d.needs(keyOf(c.key, id))
-	for _, want := range c.wants.Covered(id) {
+	for _, want := range c.wants.Index.Covered(id) {
 		if want.Selection != id {
 			needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 		}
@@ -449,22 +449,22 @@ func (d *declared) watchChanged(c *cluster, id watchset.Selection) {
 // it came through: those of the needs that select the object, before or after,
 // and those of the watch.
 func (d *declared) touched(c *cluster, e informerpool.Event) []Owner {
-	wants := map[*watchset.Want]struct{}{}
-	for _, want := range c.wants.Keyed(e.Key) {
-		wants[want] = struct{}{}
+	found := map[*wants.Want]struct{}{}
+	for _, want := range c.wants.Index.Keyed(e.Key) {
+		found[want] = struct{}{}
 	}
 	gvk := e.Key.Resource.GroupVersion().WithKind(e.Key.Kind)
 	for _, o := range []*informerpool.Object{e.Old, e.New, e.LastDelivered} {
 		if o == nil {
 			continue
 		}
-		has := watchset.LabelsOf{Object: o}
-		for _, want := range c.wants.Selecting(gvk, client.ObjectKeyFromObject(o), has) {
-			wants[want] = struct{}{}
+		has := wants.LabelsOf{Object: o}
+		for _, want := range c.wants.Index.Selecting(gvk, client.ObjectKeyFromObject(o), has) {
+			found[want] = struct{}{}
 		}
 	}
 	var needs []need
-	for want := range wants {
+	for want := range found {
 		needs = append(needs, d.needs(keyOf(c.key, want.Selection))...)
 	}
 	return d.leavers.concerned(needs...)

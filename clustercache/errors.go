@@ -18,7 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/ownership"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -42,12 +42,12 @@ var (
 	// list. The object may exist.
 	ErrNotSynced = errors.New("informer not synced")
 	// ErrStale indicates that the cached state is older than the read allows.
-	ErrStale = watchset.ErrStale
+	ErrStale = wants.ErrStale
 	// ErrNotWatched indicates that no informer covers the read.
 	ErrNotWatched = errors.New("not watched")
 	// ErrNotWatchable indicates that a kind cannot be watched: its resource has
 	// no verb list, or, for reads in mode AutoWatch, no verb watch.
-	ErrNotWatchable = watchset.ErrNotWatchable
+	ErrNotWatchable = wants.ErrNotWatchable
 	// ErrNotOwner indicates that another replica owns the cluster, or is about
 	// to.
 	ErrNotOwner = ownership.ErrNotOwner
@@ -247,7 +247,7 @@ func (e *OptionError) Unwrap() error { return e.Err }
 
 func clusterName(key client.ObjectKey) string { return clustername.Of(key) }
 
-func kindName(gvk schema.GroupVersionKind) string { return watchset.KindName(gvk) }
+func kindName(gvk schema.GroupVersionKind) string { return wants.KindName(gvk) }
 
 // objectName returns the name of an object for logs and errors.
-func objectName(key client.ObjectKey) string { return watchset.ObjectName(key) }
+func objectName(key client.ObjectKey) string { return wants.ObjectName(key) }

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
 
@@ -173,7 +173,7 @@ func (h Cluster) WatchAndRead(ctx context.Context, gvk schema.GroupVersionKind) 
 	if ctx.Err() != nil {
 		return nil, false, clusterError("watch", h.key, gvk, context.Cause(ctx))
 	}
-	c, w, err := h.cc.clusters.acquire(h.key, watchset.Selection{GVK: gvk}, true)
+	c, w, err := h.cc.clusters.acquire(h.key, wants.Selection{GVK: gvk}, true)
 	if err != nil {
 		return nil, false, err
 	}
@@ -187,10 +187,10 @@ func (h Cluster) WatchStatuses() ([]status.Watch, error) {
 	if c == nil {
 		return nil, &ClusterError{Cluster: h.key, Op: "watch status", Err: ErrUnknownCluster}
 	}
-	wants := c.wants.All()
-	slices.SortFunc(wants, func(a, b *watchset.Want) int { return a.Compare(b.Selection) })
-	out := make([]status.Watch, len(wants))
-	for i, w := range wants {
+	all := c.wants.All()
+	slices.SortFunc(all, func(a, b *wants.Want) int { return a.Compare(b.Selection) })
+	out := make([]status.Watch, len(all))
+	for i, w := range all {
 		out[i] = c.watchStatus(w)
 	}
 
@@ -204,7 +204,7 @@ func (h Cluster) WatchStatuses() ([]status.Watch, error) {
 func (h Cluster) Serving(kinds ...client.Object) error {
 	fail := func(gvk schema.GroupVersionKind, err error) error { return clusterError("serve", h.key, gvk, err) }
 	r := &reader{fleet: h.cc.clusters, key: h.key}
-	c, err := r.cluster(context.Background(), &readOptions{}, watchset.Selection{})
+	c, err := r.cluster(context.Background(), &readOptions{}, wants.Selection{})
 	if err == nil {
 		err = c.conn.OtherCluster()
 	}
@@ -220,7 +220,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 			if err != nil || w.GVK != id.GVK {
 				continue
 			}
-			whole = whole || w.Selection == id || w.Covers(&client.ListOptions{})
+			whole = whole || w.Selection == id || w.Whole()
 			parts++
 			if synced, why := c.standing(w); !synced {
 				err = why
@@ -244,7 +244,7 @@ func (h Cluster) Serving(kinds ...client.Object) error {
 // Indexed reports whether reads of cached objects of the cluster can select by
 // a field: by an index, or by the object's namespace or name.
 func (h Cluster) Indexed(gvk schema.GroupVersionKind, field string) bool {
-	return field == watchset.FieldName || field == watchset.FieldNamespace || h.cc.indexes.find(h.key, gvk, field) != nil
+	return field == wants.FieldName || field == wants.FieldNamespace || h.cc.indexes.find(h.key, gvk, field) != nil
 }
 
 // IsNamespaced reports whether the objects of a kind have a namespace. known is
@@ -334,7 +334,7 @@ func (c *cluster) hooks() liveclient.Hooks {
 		Failed: func(op string, gvk schema.GroupVersionKind, err error) error {
 			return clusterError(op, c.key, gvk, err)
 		},
-		Begin: c.wants.BeginShowing,
+		Begin: c.wants.Seen.Begin,
 		Write: func(ctx context.Context, call func(context.Context) error) error {
 			return c.fleet.tenure.Write(ctx, c.key, call)
 		},
@@ -371,7 +371,7 @@ func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ..
 	if !lo.DisableReadYourWritesConsistency {
 		key := client.ObjectKey{Namespace: lo.Namespace}
 		if lo.FieldSelector != nil {
-			key.Name, _ = lo.FieldSelector.RequiresExactMatch(watchset.FieldName)
+			key.Name, _ = lo.FieldSelector.RequiresExactMatch(wants.FieldName)
 		}
 		r = c.showing(list, key)
 	}

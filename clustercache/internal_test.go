@@ -18,7 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 )
@@ -34,7 +34,7 @@ func (noAccess) Resolve(context.Context, client.ObjectKey) (resolver.Access, err
 // wanted, and taking a want of it checks whether it is alive. Messages are
 // handled by the caller that posts them, and no goroutine starts.
 func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
-	id := watchset.Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
+	id := wants.Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
 	make1 := func(t *testing.T, logged func(string)) *cluster {
 		cc, err := New(Options{
 			Resolver: noAccess{},

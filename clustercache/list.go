@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/listopts"
 )
@@ -85,7 +85,7 @@ func (c *caches) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *clie
 		found, answers, err := c.selectFrom(o, want, lo)
 		switch {
 		case answers && err == nil:
-			c.wants.Answered(want, found.objects...)
+			c.wants.Seen.Answered(want, found.objects...)
 			return found, nil
 		case answers:
 			return selected{}, err
@@ -100,7 +100,7 @@ func (c *caches) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *clie
 // selectFrom finds the objects of a list in the cache of a want. If that does not
 // answer, the error is why.
 func (c *caches) selectFrom(
-	o *readOptions, want *watchset.Want, lo *client.ListOptions,
+	o *readOptions, want *wants.Want, lo *client.ListOptions,
 ) (found selected, answers bool, err error) {
 	if why := c.usable(o, want); why != nil {
 		return selected{}, false, why
@@ -110,7 +110,7 @@ func (c *caches) selectFrom(
 		asked.Limit++ // to know whether there are more
 	}
 	namespace := want.In(lo.Namespace)
-	outdated := c.wants.ListOutdated(want, lo) // before the look-up: the informer may catch up after it
+	outdated := c.wants.Lag.ListOutdated(want, lo) // before the look-up: the informer may catch up after it
 	// It is asked before and after the list: what is refused in between may exist
 	// in another state, and what is known since then is not in the list.
 	unknown := want.Lease().Unknown(namespace, "")
@@ -144,10 +144,10 @@ func (c *caches) selectFrom(
 // can select it. The error is the one to return if none of them answers.
 func (c *caches) coverList(
 	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
-) ([]*watchset.Want, error) {
+) ([]*wants.Want, error) {
 	err := notWatched(o)
-	var covering []*watchset.Want
-	for _, want := range c.wants.Listing(gvk, lo) {
+	var covering []*wants.Want
+	for _, want := range c.wants.Index.Listing(gvk, lo) {
 		_, _, unsupported := c.query(want, lo, true)
 		if unsupported != nil { // by this informer; a narrower one may have selected it
 			if err = errLive; o.mode == CacheOnly {
@@ -163,7 +163,7 @@ func (c *caches) coverList(
 }
 
 // listFrom lists from one informer.
-func (c *caches) listFrom(want *watchset.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+func (c *caches) listFrom(want *wants.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
 	q, keep, err := c.query(want, lo, true)
 	if err != nil {
 		return nil, "", err
@@ -225,7 +225,7 @@ func (s filters) pass(o *informerpool.Object) (bool, error) {
 // query turns list options into a query of the pool, and filters for the
 // options that a query cannot express.
 func (c *caches) query(
-	want *watchset.Want, lo *client.ListOptions, useIndex bool,
+	want *wants.Want, lo *client.ListOptions, useIndex bool,
 ) (informerpool.Query, filters, error) {
 	q := informerpool.Query{Namespace: want.In(lo.Namespace), Limit: int(lo.Limit)}
 	if lo.LabelSelector != nil && !lo.LabelSelector.Empty() {
@@ -238,12 +238,12 @@ func (c *caches) query(
 	for _, r := range lo.FieldSelector.Requirements() {
 		index := c.shared.indexes.find(c.cluster, want.GVK, r.Field)
 		switch {
-		case r.Field == watchset.FieldName:
+		case r.Field == wants.FieldName:
 			keep = append(keep,
-				func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetName()), nil })
-		case r.Field == watchset.FieldNamespace:
+				func(o *informerpool.Object) (bool, error) { return wants.Matches(r, o.GetName()), nil })
+		case r.Field == wants.FieldNamespace:
 			keep = append(keep,
-				func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetNamespace()), nil })
+				func(o *informerpool.Object) (bool, error) { return wants.Matches(r, o.GetNamespace()), nil })
 		case index == nil:
 			return q, nil, fmt.Errorf("%w: field %q has no index", ErrUnsupported, r.Field)
 		case r.Operator != selection.NotEquals && q.Index == "" && useIndex:

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 )
 
 // Owner identifies what needs a declaration: usually the object that a
@@ -107,7 +107,7 @@ type namedObject struct {
 
 func compareOwners(a, b Owner) int {
 	return cmp.Or(
-		watchset.CompareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+		wants.CompareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.Controller, b.Controller),
 	)
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/listopts"
@@ -63,10 +63,10 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	case key.Name == "":
 		return r.fail(gvk, "get", errNoName)
 	}
-	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
+	c, err := r.cluster(ctx, &o, wants.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
-			c.caches.catchUp(ctx, &o, append(c.wants.Covering(nil, gvk, key), c.wants.Partial(gvk, key.Namespace)...))
+			c.caches.catchUp(ctx, &o, append(c.wants.Index.Covering(nil, gvk, key), c.wants.Index.Partial(gvk, key.Namespace)...))
 		}
 		err = c.caches.get(&o, gvk, key, obj)
 	}
@@ -78,7 +78,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 		switch {
 		case err == nil:
 			nameKind(obj, gvk)
-			c.wants.Seen(gvk, obj)
+			c.wants.Seen.Object(gvk, obj)
 		case o.written != nil && apistatus.SaysAbsent(err) && (&client.GetOptions{}).ApplyOptions(opts).Raw == nil:
 			o.written.Absent()
 		}
@@ -144,7 +144,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		return r.fail(gvk, "list", invalid)
 	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
-	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
+	c, err := r.cluster(ctx, &o, wants.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
 			covering, _ := c.caches.coverList(&o, gvk, &lo)
@@ -159,7 +159,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		})
 		if err == nil {
 			nameKinds(list, gvk)
-			c.wants.SeenAll(gvk, list)
+			c.wants.Seen.List(gvk, list)
 			if o.written != nil && lo.Continue == "" && (lo.Raw == nil || lo.Raw.ResourceVersion == "") {
 				o.written.Listed(list.GetResourceVersion(), lacking(list, &lo))
 			}
@@ -179,7 +179,7 @@ func (r *reader) ListPacked(
 	if err = cmp.Or(err, invalid); err != nil {
 		return nil, false, r.fail(gvk, "list", err)
 	}
-	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
+	c, err := r.cluster(ctx, &o, wants.Selection{GVK: gvk})
 	if err == nil {
 		var found selected
 		if found, err = c.caches.selectAll(&o, gvk, &lo); err == nil {
@@ -206,7 +206,7 @@ func (r *reader) ListPacked(
 	if err != nil {
 		return nil, false, r.fail(gvk, "list", err)
 	}
-	c.wants.SeenPacked(gvk, objects)
+	c.wants.Seen.Packed(gvk, objects)
 
 	return objects, false, nil
 }
@@ -276,7 +276,7 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 
 // cluster returns the cluster if a read may proceed, with an informer under way
 // if the mode requires one.
-func (r *reader) cluster(ctx context.Context, o *readOptions, id watchset.Selection) (*cluster, error) {
+func (r *reader) cluster(ctx context.Context, o *readOptions, id wants.Selection) (*cluster, error) {
 	if r.fleet.ctx.Err() != nil {
 		return nil, ErrClosed
 	}

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -39,31 +39,31 @@ func isNil(obj any) bool {
 }
 
 // newSelection returns what an object and options select.
-func newSelection(scheme *runtime.Scheme, obj client.Object, opts []client.ListOption) (watchset.Selection, error) {
+func newSelection(scheme *runtime.Scheme, obj client.Object, opts []client.ListOption) (wants.Selection, error) {
 	if isNil(obj) {
-		return watchset.Selection{}, errNilObject
+		return wants.Selection{}, errNilObject
 	}
 	gvk, err := apiutil.GVKForObject(obj, scheme)
 	if err != nil {
-		return watchset.Selection{}, err
+		return wants.Selection{}, err
 	}
 	o := client.ListOptions{}
 	for _, opt := range opts {
 		if _, ofRead := opt.(readOption); ofRead {
-			return watchset.Selection{GVK: gvk}, &OptionError{Field: fmt.Sprintf("%T", opt), Err: errOfReads}
+			return wants.Selection{GVK: gvk}, &OptionError{Field: fmt.Sprintf("%T", opt), Err: errOfReads}
 		}
 		if opt != nil {
 			opt.ApplyToList(&o)
 		}
 	}
 	if o.Limit != 0 || o.Continue != "" {
-		return watchset.Selection{GVK: gvk}, &OptionError{Field: "Limit", Err: errNoPages}
+		return wants.Selection{GVK: gvk}, &OptionError{Field: "Limit", Err: errNoPages}
 	}
 
 	if err := listopts.Resolve(&o); err != nil {
-		return watchset.Selection{GVK: gvk}, err
+		return wants.Selection{GVK: gvk}, err
 	}
-	id, err := watchset.Select(gvk, &o)
+	id, err := wants.Select(gvk, &o)
 	if invalid, ok := errors.AsType[*informerpool.KeyError](err); ok { // whose key names no resource yet
 		err = &OptionError{Field: invalid.Field, Err: invalid.Err}
 	}
@@ -90,7 +90,7 @@ func local(selector string) bool {
 }
 
 // keyOf returns the key of a selection in a cluster.
-func keyOf(cluster client.ObjectKey, s watchset.Selection) status.WatchKey {
+func keyOf(cluster client.ObjectKey, s wants.Selection) status.WatchKey {
 	return status.WatchKey{
 		Cluster:       cluster,
 		GVK:           s.GVK,
@@ -101,8 +101,8 @@ func keyOf(cluster client.ObjectKey, s watchset.Selection) status.WatchKey {
 }
 
 // selectionOf returns the selection of a key.
-func selectionOf(k status.WatchKey) watchset.Selection {
-	return watchset.Selection{
+func selectionOf(k status.WatchKey) wants.Selection {
+	return wants.Selection{
 		GVK:           k.GVK,
 		Namespace:     k.Namespace,
 		LabelSelector: k.LabelSelector,

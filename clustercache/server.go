@@ -20,7 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/packed"
@@ -111,7 +111,7 @@ func (s *server) splitFields(
 	for _, r := range selector.Requirements() {
 		index := s.shared.indexes.find(s.cluster, gvk, r.Field)
 		switch {
-		case index != nil && r.Field != watchset.FieldName && r.Field != watchset.FieldNamespace:
+		case index != nil && r.Field != wants.FieldName && r.Field != wants.FieldNamespace:
 			indexed = append(indexed, indexedField{Requirement: r, index: index})
 		case r.Operator == "!=":
 			others = append(others, fields.OneTermNotEqualSelector(r.Field, r.Value))

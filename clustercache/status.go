@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -90,7 +90,7 @@ func (c *cluster) addFailing(s *status.Cluster, sum informerpool.Summary) {
 	s.Reason = ReasonOf(s.LastError)
 }
 
-func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
+func (c *cluster) watchStatus(w *wants.Want) status.Watch {
 	lease, _, err := c.wants.Look(w)
 	s := status.Watch{
 		Cluster:       c.key,
@@ -118,7 +118,7 @@ func (c *cluster) watchStatus(w *watchset.Want) status.Watch {
 // unanswered returns why the cache does not answer reads of a want, or nil if
 // it does. It is what "synced" means everywhere in this package, and the same
 // that a read in mode CacheOnly checks.
-func (c *cluster) unanswered(w *watchset.Want) error {
+func (c *cluster) unanswered(w *wants.Want) error {
 	lease, _, err := c.wants.Look(w)
 	switch {
 	case c.fleet.ctx.Err() != nil:
@@ -131,7 +131,7 @@ func (c *cluster) unanswered(w *watchset.Want) error {
 		return err
 	}
 
-	err = cmp.Or(c.caches.usable(&readOptions{mode: CacheOnly}, w), c.wants.Behind(w))
+	err = cmp.Or(c.caches.usable(&readOptions{mode: CacheOnly}, w), c.wants.Lag.Behind(w))
 	if errors.Is(err, ErrNotSynced) {
 		return translate(cmp.Or(w.Explain(lease.Status().LastError), ErrNotSynced))
 	}
@@ -140,7 +140,7 @@ func (c *cluster) unanswered(w *watchset.Want) error {
 
 // standing returns why the cache does not answer reads of a want, or else what
 // has interrupted its informer.
-func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
+func (c *cluster) standing(w *wants.Want) (synced bool, err error) {
 	if why := c.unanswered(w); why != nil {
 		return false, why
 	}
@@ -151,7 +151,7 @@ func (c *cluster) standing(w *watchset.Want) (synced bool, err error) {
 }
 
 // use returns a snapshot of a watch, without its owners.
-func (c *cluster) use(w *watchset.Want) Use {
+func (c *cluster) use(w *wants.Want) Use {
 	s := c.watchStatus(w)
 	u := Use{
 		Key:        keyOf(c.key, w.Selection),

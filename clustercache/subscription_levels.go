@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -128,7 +128,7 @@ func newWatchSubscription(fleet *clusters, handler func(events.Watch)) delivery 
 func newWatchEvent(fleet *clusters, key status.WatchKey, initial bool) events.Watch {
 	e := events.Watch{Key: key, Initial: initial, Time: time.Now()}
 	c := fleet.find(key.Cluster)
-	var w *watchset.Want
+	var w *wants.Want
 	if c != nil {
 		w = c.wants.Find(selectionOf(key))
 	}

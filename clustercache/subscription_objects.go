@@ -20,7 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
@@ -31,14 +31,14 @@ type objectSubscription struct {
 	fleet  *clusters
 	others *subscriptions
 	spec   events.Selection
-	wanted []watchset.Selection                              // of Kinds and Narrowed; without a kind: of every kind
+	wanted []wants.Selection                                 // of Kinds and Narrowed; without a kind: of every kind
 	given  map[schema.GroupVersionKind]events.Representation // the representation in which each kind was named
 	misfit atomic.Int64                                      // events whose object could not be converted
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
 
 	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
-	watches map[*cluster]map[watchset.Selection]*Watch
+	watches map[*cluster]map[wants.Selection]*Watch
 	started bool
 	stopped bool
 }
@@ -165,7 +165,7 @@ func (s *objectSubscription) wants(c *cluster) (ok bool) {
 }
 
 // leaseAdded is called for every lease of a cluster.
-func (s *objectSubscription) leaseAdded(c *cluster, want *watchset.Want) {
+func (s *objectSubscription) leaseAdded(c *cluster, want *wants.Want) {
 	narrower, ok := s.narrower(want.Selection)
 	if ok && s.wants(c) {
 		_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
@@ -189,7 +189,7 @@ func (s *objectSubscription) enter(c *cluster) {
 		return
 	}
 	s.clusterAdded(c)
-	for _, want := range c.wants.Readable() {
+	for _, want := range c.wants.Index.Readable() {
 		s.leaseAdded(c, want)
 	}
 }
@@ -202,7 +202,7 @@ func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
 	if selector == nil || c.conn.View().Phase == phase.Gone || c.matches(selector) {
 		return
 	}
-	for _, want := range c.wants.Readable() {
+	for _, want := range c.wants.Index.Readable() {
 		s.pool.Remove(want.Lease())
 	}
 	s.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
@@ -216,7 +216,7 @@ func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
 
 // narrower reports whether the subscription wants events of a watch, and
 // returns the keys that narrow them further.
-func (s *objectSubscription) narrower(id watchset.Selection) (keys []informerpool.Key, ok bool) {
+func (s *objectSubscription) narrower(id wants.Selection) (keys []informerpool.Key, ok bool) {
 	if s.spec.Watch {
 		return nil, slices.Contains(s.wanted, id)
 	}
@@ -255,7 +255,7 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 		s.mu.Lock()
 		surplus := s.stopped || s.watches[c][id] != nil
 		if !surplus && s.watches[c] == nil {
-			s.watches[c] = map[watchset.Selection]*Watch{}
+			s.watches[c] = map[wants.Selection]*Watch{}
 		}
 		if !surplus {
 			s.watches[c][id] = w
@@ -273,7 +273,7 @@ func (s *objectSubscription) clusterAdded(c *cluster) {
 	s.leaveUnlessSelected(c)
 }
 
-func (s *objectSubscription) has(c *cluster, id watchset.Selection) bool {
+func (s *objectSubscription) has(c *cluster, id wants.Selection) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped || s.watches[c][id] != nil
@@ -339,7 +339,7 @@ func (s *objectSubscription) phaseChanged(c *cluster) {
 }
 
 // letGo releases a watch of a cluster, unless the cluster is back.
-func (s *objectSubscription) letGo(c *cluster, id watchset.Selection, w *Watch) {
+func (s *objectSubscription) letGo(c *cluster, id wants.Selection, w *Watch) {
 	s.mu.Lock()
 	if c.conn.View().Phase != phase.Gone || s.watches[c][id] != w {
 		s.mu.Unlock()
@@ -363,7 +363,7 @@ func (s *objectSubscription) Trigger(cluster client.ObjectKey, gvk schema.GroupV
 	if c == nil {
 		return
 	}
-	for _, want := range c.wants.Of(gvk) {
+	for _, want := range c.wants.Index.Of(gvk) {
 		s.pool.Trigger(want.Lease(), want.In(object.Namespace), object.Name)
 	}
 }
@@ -376,7 +376,7 @@ func (s *objectSubscription) TriggerAll() {
 }
 
 func (s *objectSubscription) resyncCluster(c *cluster) {
-	for _, want := range c.wants.Readable() {
+	for _, want := range c.wants.Index.Readable() {
 		s.pool.Resync(want.Lease())
 	}
 }
@@ -480,14 +480,14 @@ func (s *subscriptions) changed(c *cluster, what change) {
 }
 
 // bound is called for every want that has got its lease. It does not block.
-func (s *subscriptions) bound(c *cluster, want *watchset.Want) {
+func (s *subscriptions) bound(c *cluster, want *wants.Want) {
 	for _, o := range s.started() {
 		o.leaseAdded(c, want)
 	}
 }
 
 // selected returns the ids that a Selection selects.
-func (s *subscriptions) selected(spec events.Selection) ([]watchset.Selection, error) {
+func (s *subscriptions) selected(spec events.Selection) ([]wants.Selection, error) {
 	if spec.ResyncInterval < 0 {
 		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
 	}
@@ -499,7 +499,7 @@ func (s *subscriptions) selected(spec events.Selection) ([]watchset.Selection, e
 			return nil, &OptionError{Field: fmt.Sprintf("Predicates[%d]", i), Err: errNilCallback}
 		}
 	}
-	var ids []watchset.Selection
+	var ids []wants.Selection
 	add := func(field string, kind client.Object, options []client.ListOption) error {
 		id, err := newSelection(s.fleet.options.Scheme, kind, options)
 		if err != nil {
@@ -553,7 +553,7 @@ func (s *subscriptions) subscribe(spec events.Selection, handle func(events.Obje
 		spec:    spec,
 		wanted:  wanted,
 		given:   s.given(spec),
-		watches: map[*cluster]map[watchset.Selection]*Watch{},
+		watches: map[*cluster]map[wants.Selection]*Watch{},
 	}
 	o.pool = s.fleet.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { o.handle(e, handle) }))
 	o.resync = timetable.NewTimer(o.resyncDue)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -26,7 +26,7 @@ import (
 // while. All methods may be called from many goroutines.
 type Watch struct {
 	c        *cluster
-	want     *watchset.Want
+	want     *wants.Want
 	once     sync.Once
 	released chan struct{}
 
@@ -35,7 +35,7 @@ type Watch struct {
 }
 
 // watch takes a reference to a selection of a cluster, and makes that known.
-func (s *clusters) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
+func (s *clusters) watch(key client.ObjectKey, id wants.Selection) (*Watch, error) {
 	c, w, err := s.acquire(key, id, false)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *clusters) watch(key client.ObjectKey, id watchset.Selection) (*Watch, e
 }
 
 // newWatch returns a Watch to which the caller's reference belongs from now on.
-func newWatch(c *cluster, want *watchset.Want) *Watch {
+func newWatch(c *cluster, want *wants.Want) *Watch {
 	return &Watch{c: c, want: want, released: make(chan struct{})}
 }
 
@@ -63,7 +63,7 @@ func (w *Watch) Release() { w.end(w.c.wants.Release) }
 // unless it is engaged, has another watch, or is listed by the resolver while
 // Options.Discover is set.
 func (w *Watch) ReleaseCluster() {
-	w.end(func(want *watchset.Want) {
+	w.end(func(want *wants.Want) {
 		w.c.wants.Release(want)
 		w.c.leave()
 	})
@@ -72,7 +72,7 @@ func (w *Watch) ReleaseCluster() {
 // drop is Release for a watch that was kept long enough: the informer does not
 // linger.
 func (w *Watch) drop() {
-	w.end(func(want *watchset.Want) {
+	w.end(func(want *wants.Want) {
 		w.c.wants.Drop(want)
 		w.c.leave()
 	})
@@ -83,7 +83,7 @@ func (w *Watch) drop() {
 func (w *Watch) retire() { w.end(w.c.wants.Retire) }
 
 // end gives up the reference in one of the ways that there are, once.
-func (w *Watch) end(give func(*watchset.Want)) {
+func (w *Watch) end(give func(*wants.Want)) {
 	w.once.Do(func() {
 		close(w.released)
 		w.mu.Lock()

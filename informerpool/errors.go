@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/identity"
 )
 
 var (
@@ -26,7 +27,7 @@ var (
 	// longer comparable with those a request was made for: another cluster
 	// answers at the endpoint, or its history was rolled back. Sources return
 	// it.
-	ErrEpochChanged = errors.New("epoch changed")
+	ErrEpochChanged = identity.ErrEpochChanged
 	// ErrHistory indicates that the server's resourceVersion is behind the one
 	// an informer has already seen, as after a restore of etcd from an older
 	// snapshot.

@@ -9,11 +9,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/identity"
 )
 
 // Epoch identifies a cluster's history: resourceVersions are comparable only
 // within one epoch.
-type Epoch string
+type Epoch = identity.Epoch
 
 // Request describes one list page or one watch.
 type Request struct {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -106,12 +106,12 @@ func (f watchFault) compare(g watchFault) int {
 }
 
 func (f watchFault) compareWatch(g watchFault) int {
-	return cmp.Or(clustername.Compare(f.cluster, g.cluster), watchset.CompareKinds(f.gvk, g.gvk))
+	return cmp.Or(clustername.Compare(f.cluster, g.cluster), wants.CompareKinds(f.gvk, g.gvk))
 }
 
 // String names the kind, the cluster and the reason.
 func (f watchFault) String() string {
-	name := watchset.KindName(f.gvk) + " in cluster " + clustername.Of(f.cluster)
+	name := wants.KindName(f.gvk) + " in cluster " + clustername.Of(f.cluster)
 	return clip(name, maxPart) + " (" + f.reason + ")"
 }
 

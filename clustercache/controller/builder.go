@@ -26,7 +26,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/events"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -431,7 +431,7 @@ func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind
 		}
 		out := log.WithValues("cluster", clustername.Of(r.Cluster))
 		if !r.GVK.Empty() {
-			out = out.WithValues("kind", watchset.KindName(r.GVK))
+			out = out.WithValues("kind", wants.KindName(r.GVK))
 		}
 		return out.WithValues("namespace", r.Namespace, "name", r.Name)
 	}

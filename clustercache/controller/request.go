@@ -12,7 +12,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/events"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -34,10 +34,10 @@ func (r Request) cluster() client.ObjectKey { return r.Cluster }
 func (r Request) String() string {
 	text := clustername.Of(r.Cluster)
 	if !r.GVK.Empty() {
-		text += " " + watchset.KindName(r.GVK)
+		text += " " + wants.KindName(r.GVK)
 	}
 	if r.Name != "" {
-		text += " " + watchset.ObjectName(r.ObjectKey)
+		text += " " + wants.ObjectName(r.ObjectKey)
 	}
 	return text
 }

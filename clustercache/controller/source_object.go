@@ -17,7 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/events"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -143,7 +143,7 @@ func kindsOf(cc *clustercache.ClusterCache, selection events.Selection) string {
 			return
 		}
 		if gvk, err := apiutil.GVKForObject(kind, cc.Options().Scheme); err == nil {
-			kinds[watchset.KindName(gvk)] = true
+			kinds[wants.KindName(gvk)] = true
 		}
 	}
 	for _, kind := range selection.Kinds {

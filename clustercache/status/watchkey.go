@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -30,7 +30,7 @@ type WatchKey struct {
 // String returns a short readable form, for logs and errors.
 func (k WatchKey) String() string {
 	var s strings.Builder
-	s.WriteString(watchset.KindName(k.GVK) + " in cluster " + clustername.Of(k.Cluster))
+	s.WriteString(wants.KindName(k.GVK) + " in cluster " + clustername.Of(k.Cluster))
 	for _, part := range []struct{ name, value string }{
 		{"namespace", k.Namespace}, {"labels", k.LabelSelector}, {"fields", k.FieldSelector},
 	} {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
@@ -69,7 +69,7 @@ var errRequired = errors.New("required")
 
 // String returns a short readable form for logs and errors.
 func (e Entry) String() string {
-	text := watchset.KindName(e.GVK) + " in cluster " + clustername.Of(e.Cluster)
+	text := wants.KindName(e.GVK) + " in cluster " + clustername.Of(e.Cluster)
 	if e.Namespace != "" {
 		text += ", namespace " + e.Namespace
 	}
@@ -149,8 +149,8 @@ func (t target) selects(o *informerpool.Object) bool {
 	}
 	for _, r := range t.fields.Requirements() {
 		switch {
-		case r.Field == watchset.FieldName && watchset.Matches(r, o.GetName()):
-		case r.Field == watchset.FieldNamespace && watchset.Matches(r, o.GetNamespace()):
+		case r.Field == wants.FieldName && wants.Matches(r, o.GetName()):
+		case r.Field == wants.FieldNamespace && wants.Matches(r, o.GetNamespace()):
 		default:
 			return false
 		}

@@ -56,11 +56,11 @@ type access struct {
 }
 
 // newAccess checks cfg and reads the files it names. plugin is the credential
-// plugin that it names, or nil. newAccess ignores cfg.Timeout, which would cut
-// watches, and cfg's rate limits, because the token bucket belongs to the
-// cluster.
+// plugin that it names, or nil; the config's own round trippers are put around
+// innermost. newAccess ignores cfg.Timeout, which would cut watches, and cfg's
+// rate limits, because the token bucket belongs to the cluster.
 func newAccess(
-	cfg *rest.Config, revision string, dial DialFunc, plugin *credentialplugin.Plugin,
+	cfg *rest.Config, revision string, dial DialFunc, plugin *credentialplugin.Plugin, innermost http.RoundTripper,
 ) (*access, error) {
 	if cfg == nil || cfg.Host == "" {
 		return nil, errors.New("no server address")
@@ -106,7 +106,7 @@ func newAccess(
 		a.tokenFile = transport.NewCachedFileTokenSource(config.BearerTokenFile)
 	}
 	if a.wrapped() {
-		a.foreign = a.wrap(roundTripperFunc(throughLane)) // here, where no lock is held: it calls the operator's code
+		a.foreign = a.wrap(innermost) // here, where no lock is held: it calls the operator's code
 	}
 
 	return a, nil
@@ -171,6 +171,12 @@ func guarded(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*
 		})
 		return through, err
 	}
+}
+
+// muxable reports whether the config requires nothing that only net/http has.
+func (a *access) muxable() bool {
+	return a.base.Scheme == "https" && !a.wrapped() && a.config.Proxy == nil &&
+		slices.Contains(a.config.TLS.NextProtos, "h2")
 }
 
 // wrapped reports whether the config brings its own round trippers.

@@ -16,8 +16,7 @@ const unlimited = -1
 // because every running watch has one.
 type body struct {
 	rc     io.ReadCloser
-	t      *Transport
-	l      *lane
+	by     sender
 	method string
 	path   string
 	left   int64 // bytes that may still be read, or unlimited
@@ -31,7 +30,7 @@ type body struct {
 // Read implements io.Reader. Once the generation has ended, or its watches have
 // been cut, Read fails at once, even if bytes are at hand.
 func (b *body) Read(p []byte) (int, error) {
-	if cause := b.l.ended(b.watch); cause != nil {
+	if cause := b.ended(); cause != nil {
 		return 0, b.fail(cause)
 	}
 	if b.left == 0 {
@@ -45,11 +44,11 @@ func (b *body) Read(p []byte) (int, error) {
 		b.left -= int64(n)
 	}
 	if n > 0 && b.alive {
-		b.t.lives()
+		b.by.of().cluster.lives()
 	}
 
 	switch {
-	case err == io.EOF && b.watch && b.l.ended(true) != nil: //nolint:errorlint // net/http's end of a body that was cut
+	case err == io.EOF && b.watch && b.ended() != nil: //nolint:errorlint // net/http's end of a body that was cut
 		err = b.fail(err)
 	case err == io.EOF: //nolint:errorlint // the end of the body is io.EOF itself; what wraps it is a broken connection
 		b.end()
@@ -59,6 +58,8 @@ func (b *body) Read(p []byte) (int, error) {
 
 	return n, err
 }
+
+func (b *body) ended() error { return b.by.of().endedFor(b.watch) }
 
 // full answers a read when the budget is used up. It returns an error only if
 // the body holds more data.
@@ -91,10 +92,10 @@ func (b *body) Close() error {
 
 func (b *body) fail(err error) error {
 	b.end()
-	if cause := b.l.ended(b.watch); cause != nil {
+	if cause := b.ended(); cause != nil {
 		err = cause
 	}
-	return b.t.failed(operation(b.method, b.path), b.l.g, err)
+	return b.by.of().cluster.failed(operation(b.method, b.path), err)
 }
 
 // end removes the body from the counts, once.
@@ -103,9 +104,9 @@ func (b *body) end() {
 		return
 	}
 	if b.watch {
-		b.t.streams.Add(-1)
+		b.by.of().cluster.streams.Add(-1)
 	}
-	b.l.release()
+	b.by.release()
 }
 
 // releasing undoes a binding to the generation when the body is closed.

@@ -54,7 +54,7 @@ func WithConnCheck(ctx context.Context, check ConnCheck) context.Context {
 
 // passage tracks a request until it has its connection.
 type passage struct {
-	a       admission
+	dialing *dialing
 	check   ConnCheck       // may be nil
 	ctx     context.Context //nolint:containedctx // of the request, for the check
 	cancel  context.CancelCauseFunc
@@ -62,29 +62,30 @@ type passage struct {
 	tries   atomic.Int32 // connections that were assigned to the request
 }
 
-// passage returns the context to send a request with. The passage is nil if the
-// request needs no information about its connection.
-func (a admission) passage(ctx context.Context) (context.Context, *passage) {
+// track returns req as net/http is to send it: its connection ends d, and is
+// checked. The passage is nil if there is neither a dialing nor a check.
+func track(req *http.Request, d *dialing) (*http.Request, *passage) {
+	ctx := req.Context()
 	check, _ := ctx.Value(checkKey{}).(ConnCheck)
-	if a.transport == nil || (a.dialing == nil && check == nil) {
-		return ctx, nil
+	if d == nil && check == nil {
+		return req, nil
 	}
 	p := &passage{
-		a:      a,
-		check:  check,
-		ctx:    ctx,
-		cancel: func(error) {},
+		dialing: d,
+		check:   check,
+		ctx:     ctx,
+		cancel:  func(error) {},
 	}
 	if check != nil {
 		ctx, p.cancel = context.WithCancelCause(ctx)
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: p.got}), p
+	return req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: p.got})), p
 }
 
 // got is the GotConn hook, which net/http calls before it writes the first byte
 // of the request.
 func (p *passage) got(info httptrace.GotConnInfo) {
-	p.a.connected(info) // first, because requests are waiting for it
+	p.dialing.connected(info) // first, because requests are waiting for it
 	if p.check == nil {
 		return
 	}

@@ -11,65 +11,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-)
 
-// Class is the kind of a failure. It decides whether to retry, to fetch new
-// credentials or to give up.
-type Class string
-
-// The classes of failures.
-const (
-	// Unknown is every failure that fits no other class.
-	Unknown Class = "Unknown"
-	// Unauthorized means that the cluster rejected the credentials (401, or a
-	// TLS alert about our certificate).
-	Unauthorized Class = "Unauthorized"
-	// Forbidden means that the credentials are valid but do not permit the
-	// request (403).
-	Forbidden Class = "Forbidden"
-	// NotFound means that the path does not exist (404, 410 of anything but a
-	// watch's history).
-	NotFound Class = "NotFound"
-	// Throttled means that the cluster (429) or our own token bucket demands a
-	// slower rate.
-	Throttled Class = "Throttled"
-	// TLS means a TLS failure that has no class of its own.
-	TLS Class = "TLS"
-	// TLSUnknownAuthority means that the server's certificate is signed by an
-	// unknown authority.
-	TLSUnknownAuthority Class = "TLSUnknownAuthority"
-	// TLSBadName means that the server's certificate was issued for another
-	// name.
-	TLSBadName Class = "TLSBadName"
-	// TLSExpired means that the server's certificate has expired, or that our
-	// clock is ahead.
-	TLSExpired Class = "TLSExpired"
-	// TLSNotYetValid means that the server's certificate is not valid yet, or
-	// that our clock is behind.
-	TLSNotYetValid Class = "TLSNotYetValid"
-	// Refused means that our own policy forbids the request: dial policy,
-	// redirect, body budget.
-	Refused Class = "Refused"
-	// Unreachable means that no connection could be made, or that it broke.
-	Unreachable Class = "Unreachable"
-	// Timeout means that the response did not arrive in time.
-	Timeout Class = "Timeout"
-	// NotKubernetes means that something other than a Kubernetes API answered.
-	NotKubernetes Class = "NotKubernetes"
-	// Server means that the server failed (5xx).
-	Server Class = "Server"
-	// Canceled means that the caller gave up.
-	Canceled Class = "Canceled"
-	// Cut means that our own side ended the request: Shut, CutStreams, Close,
-	// or no access configured.
-	Cut Class = "Cut"
-	// BadConfig means that the rest.Config cannot be used.
-	BadConfig Class = "BadConfig"
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
 // Classify returns the class of err. It knows this package's errors, API status
@@ -113,6 +62,12 @@ func classifyStatus(code int) Class {
 	}
 
 	return Unknown
+}
+
+// isRedirect reports whether a client would follow a redirect with this status.
+// 304 is not one: it answers a conditional request.
+func isRedirect(status int) bool {
+	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
 }
 
 func classifyOwn(err error) Class {
@@ -209,8 +164,55 @@ func classifyNet(err error) Class {
 		errors.Is(err, io.ErrClosedPipe) {
 		return Unreachable
 	}
-	if lost(err.Error()) {
+	if lostText(err.Error()) != "" {
 		return Unreachable
+	}
+	return ""
+}
+
+const textPlainHTTP = "http: server gave HTTP response to HTTPS client"
+
+// lostTexts are the fixed prefixes of net/http's errors about a connection that
+// broke. These errors have no types to test for, and the rest of their text may
+// come from the remote side (a GOAWAY's debug data).
+var lostTexts = []string{
+	h2.ErrConnectionLost.Error() + ": " + h2.ErrNoStreams.Error(),
+	"http2: client connection lost", // client-go retries on exactly this text
+	"http2: server sent GOAWAY and closed the connection",
+	"http2: Transport received Server's graceful shutdown GOAWAY",
+	"http2: client connection force closed via ClientConn.Close", // after a failed write
+	"http2: client conn could not be established",
+	"http2: client conn is closed",
+	"http2: client conn not usable",
+	"http: CloseIdleConnections called",
+	"http: server closed idle connection",
+	"http2: Transport: cannot retry err", // because the body cannot be sent again
+	"net/http: cannot rewind body after connection loss",
+	"http: can't write HTTP request on broken connection",
+	"net/http: HTTP/1.x transport connection broken",
+	"connection reset by peer",
+	"use of closed network connection",
+	h2.ErrUnprocessed.Error(), // several connections in turn: it is retried before
+}
+
+// streamError matches the fixed part of an HTTP/2 stream error. The cause may
+// follow, in arbitrary words.
+var streamError = regexp.MustCompile(`stream error: stream ID [0-9]+; [A-Z_0-9]+`)
+
+// lostText returns the part of text that tells of a connection or stream that
+// broke, or "".
+func lostText(text string) string {
+	if known := contained(text, lostTexts); known != "" {
+		return known
+	}
+	return streamError.FindString(text)
+}
+
+func contained(text string, known []string) string {
+	for _, fixed := range known {
+		if strings.Contains(text, fixed) {
+			return fixed
+		}
 	}
 	return ""
 }

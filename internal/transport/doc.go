@@ -14,7 +14,7 @@
 //
 // # From a request to a connection
 //
-//	Client, StreamClient, Do         Probe*, Candidate.Get (the proof)
+//	Client, StreamClient             Probe*, Candidate.Get (the proof)
 //	           │                                │
 //	       roundTrip                           ask
 //	  token bucket, except                      │
@@ -23,10 +23,10 @@
 //	                            ▼
 //	                        dispatch  ◄────────────┐
 //	                            │                  │
-//	          1. entrance: admission to a lane     │ nothing was sent, and
+//	          1. entrance: admission to a sender   │ nothing was sent, and
 //	             of a generation                   │ there is another way
 //	                            │                  │
-//	          2. exchange: send on that lane  ─────┘
+//	          2. exchange: send on that sender ────┘
 //	                            │
 //	      ┌─────────────────────┼─────────────────────┐
 //	     mux              config's own              lanes

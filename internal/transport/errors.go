@@ -34,6 +34,60 @@ var (
 	ErrNotKubernetes = errors.New("not a Kubernetes API")
 )
 
+// Class is the kind of a failure. It decides whether to retry, to fetch new
+// credentials or to give up.
+type Class string
+
+// The classes of failures.
+const (
+	// Unknown is every failure that fits no other class.
+	Unknown Class = "Unknown"
+	// Unauthorized means that the cluster rejected the credentials (401, or a
+	// TLS alert about our certificate).
+	Unauthorized Class = "Unauthorized"
+	// Forbidden means that the credentials are valid but do not permit the
+	// request (403).
+	Forbidden Class = "Forbidden"
+	// NotFound means that the path does not exist (404, 410 of anything but a
+	// watch's history).
+	NotFound Class = "NotFound"
+	// Throttled means that the cluster (429) or our own token bucket demands a
+	// slower rate.
+	Throttled Class = "Throttled"
+	// TLS means a TLS failure that has no class of its own.
+	TLS Class = "TLS"
+	// TLSUnknownAuthority means that the server's certificate is signed by an
+	// unknown authority.
+	TLSUnknownAuthority Class = "TLSUnknownAuthority"
+	// TLSBadName means that the server's certificate was issued for another
+	// name.
+	TLSBadName Class = "TLSBadName"
+	// TLSExpired means that the server's certificate has expired, or that our
+	// clock is ahead.
+	TLSExpired Class = "TLSExpired"
+	// TLSNotYetValid means that the server's certificate is not valid yet, or
+	// that our clock is behind.
+	TLSNotYetValid Class = "TLSNotYetValid"
+	// Refused means that our own policy forbids the request: dial policy,
+	// redirect, body budget.
+	Refused Class = "Refused"
+	// Unreachable means that no connection could be made, or that it broke.
+	Unreachable Class = "Unreachable"
+	// Timeout means that the response did not arrive in time.
+	Timeout Class = "Timeout"
+	// NotKubernetes means that something other than a Kubernetes API answered.
+	NotKubernetes Class = "NotKubernetes"
+	// Server means that the server failed (5xx).
+	Server Class = "Server"
+	// Canceled means that the caller gave up.
+	Canceled Class = "Canceled"
+	// Cut means that our own side ended the request: Shut, CutStreams, Close,
+	// or no access configured.
+	Cut Class = "Cut"
+	// BadConfig means that the rest.Config cannot be used.
+	BadConfig Class = "BadConfig"
+)
+
 // Error describes which operation on which cluster failed, and how. Its text
 // never contains a header, a URL query, a token or bytes chosen by the remote
 // side; errors.Is and errors.As still find the cause.

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,31 +22,6 @@ import (
 
 // maxText bounds the text of one error, in bytes.
 const maxText = 512
-
-const textPlainHTTP = "http: server gave HTTP response to HTTPS client"
-
-// lostTexts are the fixed prefixes of net/http's errors about a connection that
-// broke. These errors have no types to test for, and the rest of their text may
-// come from the remote side (a GOAWAY's debug data).
-var lostTexts = []string{
-	h2.ErrConnectionLost.Error() + ": " + h2.ErrNoStreams.Error(),
-	"http2: client connection lost", // client-go retries on exactly this text
-	"http2: server sent GOAWAY and closed the connection",
-	"http2: Transport received Server's graceful shutdown GOAWAY",
-	"http2: client connection force closed via ClientConn.Close", // after a failed write
-	"http2: client conn could not be established",
-	"http2: client conn is closed",
-	"http2: client conn not usable",
-	"http: CloseIdleConnections called",
-	"http: server closed idle connection",
-	"http2: Transport: cannot retry err", // because the body cannot be sent again
-	"net/http: cannot rewind body after connection loss",
-	"http: can't write HTTP request on broken connection",
-	"net/http: HTTP/1.x transport connection broken",
-	"connection reset by peer",
-	"use of closed network connection",
-	h2.ErrUnprocessed.Error(), // several connections in turn: it is retried before
-}
 
 // brokenTexts are the fixed prefixes of errors about malformed responses and
 // requests that are too large.
@@ -60,29 +34,6 @@ var brokenTexts = []string{
 	"net/http: server replied with more than declared Content-Length",
 	"gzip: invalid header",
 	"gzip: invalid checksum",
-}
-
-// streamError matches the fixed part of an HTTP/2 stream error. The cause may
-// follow, in arbitrary words.
-var streamError = regexp.MustCompile(`stream error: stream ID [0-9]+; [A-Z_0-9]+`)
-
-// lost reports whether text describes a connection or stream that broke.
-func lost(text string) bool { return lostText(text) != "" }
-
-func lostText(text string) string {
-	if known := contained(text, lostTexts); known != "" {
-		return known
-	}
-	return streamError.FindString(text)
-}
-
-func contained(text string, known []string) string {
-	for _, fixed := range known {
-		if strings.Contains(text, fixed) {
-			return fixed
-		}
-	}
-	return ""
 }
 
 // redact returns err with a text that contains nothing from the remote side.

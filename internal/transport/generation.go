@@ -5,11 +5,15 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
 // errGone indicates that a generation ended before a request could enter it.
@@ -19,15 +23,37 @@ var errGone = errors.New("generation ended")
 // call in progress.
 type cutter interface{ cut(cause error) }
 
+// sender sends requests of a generation: the mux, or a lane.
+type sender interface {
+	of() *generation // of which it sends requests
+	// send sends a request that has its address and credentials. The dialing is
+	// that of its admission.
+	send(*http.Request, *dialing) (*http.Response, error)
+	// sendable reports whether a request that failed with err can be sent
+	// again: nothing of it was sent, and there is another way.
+	sendable(req *http.Request, err error) bool
+	// release undoes the admission of one request.
+	release()
+}
+
+// admission is the right to send one request. If it holds a dialing, its
+// request makes the connection for the requests that wait.
+type admission struct {
+	sender
+
+	dialing *dialing // nil if the connection exists
+}
+
 // generation is one access in use, with its own transports and connections.
 type generation struct {
 	*access
 
+	cluster   *cluster
 	onEnd     func(*generation) // called once, outside the lock, when the generation has ended
 	mux       *mux              // nil if all requests use the lanes
 	rejected  atomic.Bool       // the cluster rejected our credentials
 	adopted   atomic.Bool       // in use, now or earlier: no longer a candidate
-	answered  atomic.Int64      // for a candidate, the same as Transport.life
+	answered  atomic.Int64      // for a candidate, the same as cluster.life
 	unwatched atomic.Bool       // its watches ended before the rest
 
 	done  chan struct{} // closed when the generation ends
@@ -39,16 +65,17 @@ type generation struct {
 	cuts        map[cutter]struct{} // nil after the end
 	lanes       []*lane
 	multiplexed bool // HTTP/2
-	inflight    int  // sum over the lanes
+	inflight    int  // requests between their admission and the end of their bodies
 	retired     bool // ends when the last request does
 }
 
-func newGeneration(a *access, onEnd func(*generation)) *generation {
+func newGeneration(a *access, c *cluster, onEnd func(*generation)) *generation {
 	return &generation{
-		access: a,
-		onEnd:  onEnd,
-		done:   make(chan struct{}),
-		cuts:   map[cutter]struct{}{},
+		access:  a,
+		cluster: c,
+		onEnd:   onEnd,
+		done:    make(chan struct{}),
+		cuts:    map[cutter]struct{}{},
 	}
 }
 
@@ -60,6 +87,18 @@ func (g *generation) ended() error {
 	default:
 		return nil
 	}
+}
+
+// endedFor returns the cause if watches, or other requests, have been ended, or
+// else nil. Watches may be ended before the rest.
+func (g *generation) endedFor(watch bool) error {
+	if cause := g.ended(); cause != nil {
+		return cause
+	}
+	if watch && g.unwatched.Load() {
+		return ErrSuperseded
+	}
+	return nil
 }
 
 // endWatches cuts the watches that run on the generation. Other requests
@@ -123,7 +162,7 @@ func (g *generation) retire() {
 	idle := g.inflight == 0
 	lanes := slices.Clone(g.lanes)
 	for _, l := range lanes {
-		admission{lane: l, dialing: l.dialing}.finishLocked(nil)
+		l.dialing.finishLocked(nil)
 	}
 	g.mu.Unlock()
 
@@ -136,6 +175,18 @@ func (g *generation) retire() {
 	}
 	for _, l := range lanes {
 		l.transport.CloseIdleConnections()
+	}
+}
+
+// release undoes the admission of one request.
+func (g *generation) release() {
+	g.mu.Lock()
+	g.inflight--
+	drained := g.retired && g.inflight == 0
+	g.mu.Unlock()
+
+	if drained {
+		g.end(ErrSuperseded)
 	}
 }
 
@@ -183,21 +234,68 @@ func (g *generation) bind(ctx context.Context, watch bool) (bound context.Contex
 	}
 }
 
-type roundTripperFunc func(*http.Request) (*http.Response, error)
+// conn is a connection of a generation. Cutting it cuts all streams on it, at
+// no cost per stream.
+type conn struct {
+	net.Conn
 
-func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+	g     *generation
+	l     *lane // nil: it is the mux's
+	ready bool  // counted in lane.ready; guarded by generation.mu
+}
 
-// laneKey is the context key under which a request carries its lane through the
-// config's own round trippers.
-type laneKey struct{}
+// connect makes a connection that the end of the generation cuts.
+func (g *generation) connect(ctx context.Context, network, address string, l *lane) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dial.Timeout) // net/http sets no deadline
+	defer cancel()
 
-// throughLane is the innermost round tripper below the config's own ones. Those
-// exist once per access, but its generations have several transports, so
-// throughLane finds the lane in the request's context.
-func throughLane(req *http.Request) (*http.Response, error) {
-	l, ok := req.Context().Value(laneKey{}).(*lane)
-	if !ok {
-		return nil, ErrRefused // the request was made up by a round tripper, with another context
+	nc, err := g.dialer(ctx, network, address)
+	if err != nil {
+		return nil, &trusted{err: err}
 	}
-	return l.transport.RoundTrip(req)
+	c := &conn{Conn: nc, g: g, l: l}
+	if !g.add(c) { // the generation ended during the dial
+		_ = nc.Close()
+		return nil, g.cause
+	}
+
+	return c, nil
+}
+
+// Close implements net.Conn; net/http calls it.
+func (c *conn) Close() error {
+	c.g.lost(c)
+	return c.Conn.Close()
+}
+
+// cut closes the connection underneath net/http, which then ends everything on
+// it. Unlike closing a tls.Conn, which first tries to write an alert, cut never
+// blocks.
+func (c *conn) cut(error) { _ = c.Conn.Close() }
+
+// lost removes a closed connection from the count.
+func (g *generation) lost(c *conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	delete(g.cuts, c)
+	if c.ready {
+		c.ready = false
+		c.l.ready--
+	}
+}
+
+// connOf finds our connection below the layers of TLS on it.
+func connOf(under net.Conn) (c *conn, multiplexed bool) {
+	for {
+		switch layer := under.(type) {
+		case *conn:
+			return layer, multiplexed
+		case *tls.Conn:
+			multiplexed = multiplexed || layer.ConnectionState().NegotiatedProtocol == "h2"
+			under = layer.NetConn()
+		default:
+			return nil, multiplexed
+		}
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"net/http/httptrace"
 	"slices"
 
-	"github.com/fleetcache/fleetcache/internal/dial"
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
@@ -30,25 +29,18 @@ type lane struct {
 	transport *http.Transport
 
 	// Guarded by g.mu:
-	inflight int      // requests between their admission and the end of their bodies
+	inflight int      // as in generation
 	ready    int      // connections known to be usable
 	dialing  *dialing // the connection being made, if any
 	left     bool     // not one of g.lanes any more: it admits no more requests
 }
 
-// dialing is one attempt to get a connection. One request makes it while the
-// others wait for the result.
+// dialing is one attempt of a lane to get a connection. One request makes it
+// while the others wait for the result. It may be nil: then there is none.
 type dialing struct {
+	l    *lane
 	done chan struct{} // closed at the end
 	err  error         // why there is no connection; set before done is closed
-}
-
-// admission is the right to send one request on a lane. If it holds a dialing,
-// its request makes the connection for the requests that wait.
-type admission struct {
-	*lane
-
-	dialing *dialing // nil if the connection exists
 }
 
 // enter admits a request to a lane once the lane has its connection. Waiting
@@ -80,6 +72,18 @@ func (g *generation) enterGet(ctx context.Context) (admission, error) {
 	return g.enter(ctx)
 }
 
+// enterAside is like enterGet, but does not wait for a connection that another
+// request makes.
+func (g *generation) enterAside(context.Context) (admission, error) {
+	if g.mux.multiplexed() {
+		return g.mux.enter()
+	}
+	return g.enterProof(false)
+}
+
+// enterAnew admits a probe over a new connection.
+func (g *generation) enterAnew(context.Context) (admission, error) { return g.enterProof(true) }
+
 // tryEnter admits the request, or returns the dialing to wait for.
 func (g *generation) tryEnter() (_ admission, wait *dialing, err error) {
 	g.mu.Lock()
@@ -92,22 +96,26 @@ func (g *generation) tryEnter() (_ admission, wait *dialing, err error) {
 	if l.ready == 0 && l.dialing != nil {
 		return admission{}, l.dialing, nil
 	}
-	return g.admitLocked(l), nil, nil
+	return l.admitLocked(), nil, nil
 }
 
 // admitLocked admits a request to l. If l has no connection, the request makes
 // one.
-func (g *generation) admitLocked(l *lane) admission {
-	a := admission{lane: l}
+func (l *lane) admitLocked() admission {
+	a := admission{sender: l}
 	if l.ready == 0 {
-		l.dialing = &dialing{done: make(chan struct{})}
+		l.dialing = &dialing{l: l, done: make(chan struct{})}
 		a.dialing = l.dialing
 	}
 	l.inflight++
-	g.inflight++
+	l.g.inflight++
 
 	return a
 }
+
+// full reports whether all streams of the lane's connection are in use. The
+// lock is held.
+func (l *lane) full() bool { return l.g.multiplexed && l.inflight >= streamsPerLane }
 
 // laneLocked returns the lane for the next request. It prefers a lane that has
 // a connection.
@@ -115,7 +123,7 @@ func (g *generation) laneLocked() *lane {
 	var cold *lane
 	for _, l := range g.lanes {
 		switch {
-		case g.multiplexed && l.inflight >= streamsPerLane:
+		case l.full():
 		case l.ready > 0:
 			return l
 		case cold == nil:
@@ -153,7 +161,7 @@ func (g *generation) enterProof(anew bool) (admission, error) {
 	if g.cause != nil || g.retired {
 		return admission{}, errGone
 	}
-	return g.admitLocked(g.proofLaneLocked(anew)), nil
+	return g.proofLaneLocked(anew).admitLocked(), nil
 }
 
 // proofLaneLocked returns a lane that has a connection, unless anew demands a
@@ -162,7 +170,7 @@ func (g *generation) proofLaneLocked(anew bool) *lane {
 	var cold *lane
 	for _, l := range g.lanes {
 		switch {
-		case g.multiplexed && l.inflight >= streamsPerLane:
+		case l.full():
 		case l.ready > 0 && !anew:
 			return l
 		case l.ready == 0 && l.dialing == nil:
@@ -185,12 +193,12 @@ func (g *generation) proofLaneLocked(anew bool) *lane {
 
 // connected counts the connection that a dialing produced. It ends the dialing
 // as soon as its request has the connection, long before the response.
-func (a admission) connected(info httptrace.GotConnInfo) {
-	if a.dialing == nil {
+func (d *dialing) connected(info httptrace.GotConnInfo) {
+	if d == nil {
 		return
 	}
 	c, multiplexed := connOf(info.Conn)
-	g := a.g
+	g := d.l.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
@@ -198,96 +206,120 @@ func (a admission) connected(info httptrace.GotConnInfo) {
 		g.multiplexed = multiplexed
 		if !c.ready {
 			c.ready = true
-			a.ready++
+			d.l.ready++
 		}
 	}
 
-	a.finishLocked(nil)
+	d.finishLocked(nil)
 }
 
-// connects reports whether the request has no connection yet.
-func (a admission) connects() bool {
-	a.g.mu.Lock()
-	defer a.g.mu.Unlock()
+// underWay reports whether the request has no connection yet.
+func (d *dialing) underWay() bool {
+	if d == nil {
+		return false
+	}
+	d.l.g.mu.Lock()
+	defer d.l.g.mu.Unlock()
 
-	return a.dialing != nil && a.lane.dialing == a.dialing
+	return d.l.dialing == d
 }
 
-// finish ends the dialing. It is a no-op if there is none or it has already
-// ended. If err is not nil, the waiting requests fail with it instead
-// of each repeating the attempt.
-func (a admission) finish(err error) {
-	a.g.mu.Lock()
-	defer a.g.mu.Unlock()
-
-	a.finishLocked(err)
-}
-
-func (a admission) finishLocked(err error) {
-	if a.dialing == nil || a.lane.dialing != a.dialing {
+// finish ends the dialing. It is a no-op if that has already ended. If err is
+// not nil, the waiting requests fail with it instead of each repeating the
+// attempt.
+func (d *dialing) finish(err error) {
+	if d == nil {
 		return
 	}
-	a.lane.dialing = nil
-	a.dialing.err = err
-	close(a.dialing.done)
+	d.l.g.mu.Lock()
+	defer d.l.g.mu.Unlock()
+
+	d.finishLocked(err)
 }
 
-// ended returns the cause if requests on the lane have been ended, or else nil.
-// Watches may be ended before the rest.
-func (l *lane) ended(watch bool) error {
-	if cause := l.g.ended(); cause != nil {
-		return cause
+func (d *dialing) finishLocked(err error) {
+	if d == nil || d.l.dialing != d {
+		return
 	}
-	if watch && l.g.unwatched.Load() {
-		return ErrSuperseded
-	}
-	return nil
+	d.l.dialing = nil
+	d.err = err
+	close(d.done)
 }
 
-// release undoes the admission of one request.
+func (l *lane) of() *generation { return l.g }
+
+// send implements sender.
+func (l *lane) send(req *http.Request, d *dialing) (*http.Response, error) {
+	req, over := track(req, d)
+	return over.ended(l.roundTrip(req))
+}
+
+// roundTrip sends a request. The config's own round trippers may wait for
+// something that cutting our connections does not end. A watch that shares its
+// connection with other requests has to be cut without cutting that connection.
+func (l *lane) roundTrip(req *http.Request) (*http.Response, error) {
+	watch, next := isWatch(req), l.g.foreign
+	if next == nil {
+		next = l.transport
+	}
+	if l.g.foreign == nil && !watch {
+		resp, err := next.RoundTrip(req)
+		l.g.cluster.notePanic(err)
+		return resp, err
+	}
+	ctx, release := l.g.bind(context.WithValue(req.Context(), laneKey{}, l), watch)
+	resp, err := l.g.cluster.callForeign(ctx, next, req.WithContext(ctx))
+	if err != nil {
+		l.g.cluster.notePanic(err)
+		release()
+		return nil, err
+	}
+	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
+
+	return resp, nil
+}
+
+// sendable implements sender: net/http repeats by itself what it can.
+func (l *lane) sendable(*http.Request, error) bool { return false }
+
+// release implements sender.
 func (l *lane) release() {
-	g := l.g
-	g.mu.Lock()
+	l.g.mu.Lock()
 	l.inflight--
-	g.inflight--
-	drained := g.retired && g.inflight == 0
 	left := l.left
-	g.mu.Unlock()
+	l.g.mu.Unlock()
 
-	switch {
-	case drained:
-		g.end(ErrSuperseded)
-	case left:
+	if left {
 		l.transport.CloseIdleConnections()
 	}
+	l.g.release()
 }
 
 // leave admits no more requests to the connection that Options.Dial returned as
 // over, or, over net/http, to its lane.
 func (g *generation) leave(over net.Conn) {
 	g.mu.Lock()
-	l := g.ofLocked(over)
-	if l != nil && l.transport != nil {
-		l.left = true
-		g.lanes = slices.DeleteFunc(g.lanes, func(other *lane) bool { return other == l })
+	c := g.connLocked(over)
+	if c != nil && c.l != nil {
+		c.l.left = true
+		g.lanes = slices.DeleteFunc(g.lanes, func(l *lane) bool { return l == c.l })
 	}
 	g.mu.Unlock()
 
 	switch {
-	case l == nil:
-	case l.transport != nil:
-		l.transport.CloseIdleConnections()
+	case c == nil:
+	case c.l != nil:
+		c.l.transport.CloseIdleConnections()
 	default:
 		g.mux.transport.Leave(same(over))
 	}
 }
 
-// ofLocked returns the lane of the connection that Options.Dial returned as
-// over, or nil.
-func (g *generation) ofLocked(over net.Conn) *lane {
+// connLocked returns the connection that Options.Dial returned as over, or nil.
+func (g *generation) connLocked(over net.Conn) *conn {
 	for c := range g.cuts {
 		if c, ok := c.(*conn); ok && c.Conn == over {
-			return c.l
+			return c
 		}
 	}
 	return nil
@@ -302,11 +334,11 @@ func (g *generation) enterOver(over net.Conn) (admission, bool) {
 	if g.cause != nil || g.retired {
 		return admission{}, false
 	}
-	l := g.ofLocked(over)
-	if l == nil || l.transport == nil || l.left || l.ready == 0 || g.multiplexed && l.inflight >= streamsPerLane {
+	c := g.connLocked(over)
+	if c == nil || c.l == nil || c.l.left || c.l.ready == 0 || c.l.full() {
 		return admission{}, false
 	}
-	return g.admitLocked(l), true
+	return c.l.admitLocked(), true
 }
 
 // dial is the DialContext of the lane's transport. net/http runs it
@@ -317,28 +349,10 @@ func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, err
 	ctx, release := l.g.bind(ctx, false)
 	defer release()
 
-	c, err := l.connect(ctx, network, address)
+	c, err := l.g.connect(ctx, network, address, l)
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
-}
-
-// connect makes a connection that the end of the generation cuts.
-func (l *lane) connect(ctx context.Context, network, address string) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dial.Timeout) // net/http sets no deadline
-	defer cancel()
-
-	nc, err := l.g.dialer(ctx, network, address)
-	if err != nil {
-		return nil, &trusted{err: err}
-	}
-	c := &conn{Conn: nc, l: l}
-	if !l.g.add(c) { // the generation ended during the dial
-		_ = nc.Close()
-		return nil, l.g.cause
-	}
-
 	return c, nil
 }
 
@@ -361,14 +375,38 @@ func (l *lane) overflowing() {
 	l.ready = 0
 }
 
-// lost removes a closed connection from the count.
-func (l *lane) lost(c *conn) {
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
-
-	delete(l.g.cuts, c)
-	if c.ready {
-		c.ready = false
-		l.ready--
+// dialTLS is the DialTLSContext of a lane whose server does not support HTTP/2.
+func (l *lane) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	if c := l.g.mux.take(l); c != nil {
+		return c, nil
 	}
+	c, err := l.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := handshake(ctx, c, l.g.tls, address)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+
+	return secure, nil
+}
+
+// laneKey is the context key under which a request carries its lane through the
+// config's own round trippers.
+type laneKey struct{}
+
+// throughLane is the innermost round tripper below the config's own ones. Those
+// exist once per access, but its generations have several transports, so
+// throughLane finds the lane in the request's context.
+type throughLane struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (throughLane) RoundTrip(req *http.Request) (*http.Response, error) {
+	l, ok := req.Context().Value(laneKey{}).(*lane)
+	if !ok {
+		return nil, ErrRefused // the request was made up by a round tripper, with another context
+	}
+	return l.transport.RoundTrip(req)
 }

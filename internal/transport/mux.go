@@ -10,7 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +22,8 @@ import (
 // state that net/http keeps for each request. There may be 100,000 watches, and
 // most are almost always idle.
 type mux struct {
-	t         *Transport
 	g         *generation
-	lane      lane // only for counting; no request is sent on it
+	closed    func() // called once the transport is closed
 	transport *h2.Transport
 	plain     atomic.Bool // the server does not support HTTP/2
 	spare     atomic.Pointer[spare]
@@ -66,14 +65,8 @@ func spareOn(over net.Conn) int {
 	return 0
 }
 
-// newMux returns nil if it is switched off, or the config requires a feature
-// that only net/http has.
-func newMux(t *Transport, g *generation) *mux {
-	if t.opts.NetHTTP || g.base.Scheme != "https" || g.wrapped() || g.config.Proxy != nil ||
-		!slices.Contains(g.config.TLS.NextProtos, "h2") {
-		return nil
-	}
-	m := &mux{t: t, g: g, lane: lane{g: g}}
+func newMux(g *generation, closed func()) *mux {
+	m := &mux{g: g, closed: closed}
 	m.transport = h2.New(h2.Options{
 		Dial:           m.dial,
 		Check:          m.check,
@@ -90,13 +83,6 @@ func newMux(t *Transport, g *generation) *mux {
 // multiplexed reports whether GET requests use m. m may be nil.
 func (m *mux) multiplexed() bool { return m != nil && !m.plain.Load() }
 
-// Multiplexed reports whether GET requests share HTTP/2 connections, as far as
-// is known.
-func (t *Transport) Multiplexed() bool {
-	g, err := t.live()
-	return err == nil && g.mux.multiplexed()
-}
-
 // enter admits a request. It does not wait for a connection: the h2.Transport
 // makes one for all requests that need it.
 func (m *mux) enter() (admission, error) {
@@ -106,11 +92,14 @@ func (m *mux) enter() (admission, error) {
 	if m.g.cause != nil || m.g.retired {
 		return admission{}, errGone
 	}
-	m.lane.inflight++
 	m.g.inflight++
 
-	return admission{lane: &m.lane}, nil
+	return admission{sender: m}, nil
 }
+
+func (m *mux) of() *generation { return m.g }
+
+func (m *mux) release() { m.g.release() }
 
 // sharedDialKey marks the context of a dial for a mux.
 type sharedDialKey struct{}
@@ -125,7 +114,7 @@ func (m *mux) dial(ctx context.Context, address string) (net.Conn, error) {
 	ctx, release := m.g.bind(context.WithValue(ctx, sharedDialKey{}, true), false)
 	defer release()
 
-	c, err := m.lane.connect(ctx, "tcp", address)
+	c, err := m.g.connect(ctx, "tcp", address, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -166,24 +155,6 @@ func (m *mux) take(l *lane) *tls.Conn {
 
 	s.under.l = l
 	return s.Conn
-}
-
-// dialTLS is the DialTLSContext of a lane whose server does not support HTTP/2.
-func (l *lane) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
-	if c := l.g.mux.take(l); c != nil {
-		return c, nil
-	}
-	c, err := l.dial(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	secure, err := handshake(ctx, c, l.g.tls, address)
-	if err != nil {
-		_ = c.Close()
-		return nil, err
-	}
-
-	return secure, nil
 }
 
 // handshake runs the TLS handshake on a connection.
@@ -239,10 +210,10 @@ func same(over net.Conn) func(net.Conn) bool {
 	}
 }
 
-// roundTrip sends a request. Like net/http, it has other bodies than those of
+// send implements sender. Like net/http, it has other bodies than those of
 // watches compressed, and decompresses them, unless the request specifies an
 // encoding.
-func (m *mux) roundTrip(req *http.Request) (*http.Response, error) {
+func (m *mux) send(req *http.Request, _ *dialing) (*http.Response, error) {
 	send := m.transport.RoundTrip
 	if isWatch(req) {
 		send = m.transport.Watch
@@ -268,9 +239,19 @@ func (m *mux) sendable(req *http.Request, err error) bool {
 	return errors.Is(err, h2.ErrNotHTTP2) && m.plain.Load() || errors.Is(err, h2.ErrRetired) || unsupported(req, err)
 }
 
+// isWatch reports whether req requests a stream of events, in the form that all
+// clients use.
+func isWatch(req *http.Request) bool {
+	if req.Method != http.MethodGet || !strings.Contains(req.URL.RawQuery, "watch=") {
+		return false
+	}
+	value := req.URL.Query().Get("watch")
+	return value == "true" || value == "1"
+}
+
 // unsupported reports whether only net/http can send a request, such as one
 // that upgrades its connection. A watch that it could send is refused before:
-// see roundTrip.
+// see Transport.roundTrip.
 func unsupported(req *http.Request, err error) bool {
 	return errors.Is(err, h2.ErrUnsupported) && !isWatch(req)
 }
@@ -280,7 +261,7 @@ func unsupported(req *http.Request, err error) bool {
 // it.
 func (m *mux) cut(error) {
 	go func() {
-		defer m.t.running.Done()
+		defer m.closed()
 		m.transport.Close()
 	}()
 }

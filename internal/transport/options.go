@@ -36,7 +36,7 @@ type Options struct {
 	MaxUnaryBody int64
 	// MaxErrorBody is how many decompressed bytes of an unsuccessful response
 	// are passed on; the rest is cut off. It also bounds what [Candidate.Get]
-	// and [Transport.Probe] read. Default 1 MiB.
+	// and [Transport.ProbeAside] read. Default 1 MiB.
 	MaxErrorBody int64
 	// Dial opens connections and enforces the dial policy, if there is one: it
 	// returns an error wrapping [ErrRefused] for an address that must not be

@@ -162,7 +162,7 @@ func TestHazardRoundTripperOfTheConfigIsDeaf(t *testing.T) {
 		require.EqualValues(t, maxDeaf, calls.Load())
 
 		close(returns)
-		require.Eventually(t, func() bool { return s.deaf.Load() == 0 }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return s.cluster.deaf.Load() == 0 }, time.Second, time.Millisecond)
 		_, _, err := fetch(t.Context(), s, "/api")
 		require.NoError(t, err)
 	})

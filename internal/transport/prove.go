@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 
@@ -54,30 +53,32 @@ func (t *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, er
 	plugin, err := t.pluginOf(cfg)
 	var a *access
 	if err == nil {
-		a, err = newAccess(cfg, revision, t.opts.Dial, plugin)
+		a, err = newAccess(cfg, revision, t.opts.Dial, plugin, throughLane{})
 	}
 	if err != nil {
-		return nil, &Error{
-			Cluster: t.opts.Cluster,
-			Op:      "configure",
-			Class:   BadConfig,
-			Err:     &trusted{err: err},
-		}
+		return nil, t.cluster.error("configure", BadConfig, &trusted{err: err})
 	}
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
 	if t.closed {
-		return nil, &Error{
-			Cluster: t.opts.Cluster,
-			Op:      "configure",
-			Class:   Cut,
-			Err:     ErrClosed,
-		}
+		return nil, t.cluster.error("configure", Cut, ErrClosed)
 	}
 
 	return &Candidate{t: t, g: t.generationLocked(a)}, nil
+}
+
+// Swap makes new requests use cfg. Running requests and streams keep the access
+// they started with; its connections are closed once they have ended. Apart
+// from reading the files that cfg names, Swap does no I/O. It neither opens the
+// transport nor proves anything: see Open and Candidate.
+func (t *Transport) Swap(cfg *rest.Config, revision string) error {
+	c, err := t.Candidate(cfg, revision)
+	if err != nil {
+		return err
+	}
+	return c.Use()
 }
 
 // pluginOf returns the credential plugin that cfg names, or nil. If it is the
@@ -112,7 +113,7 @@ func (t *Transport) spawn(f func(context.Context)) bool {
 // bucket, and works while the transport is shut. The error, if any, is a
 // *Error. If its class comes from the response, the Proof is filled in, too.
 func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
-	return c.t.ask(ctx, path, func(ctx context.Context) (admission, error) {
+	return c.t.ask(ctx, path, nil, func(ctx context.Context) (admission, error) {
 		a, err := c.g.enterGet(ctx)
 		if errors.Is(err, errGone) {
 			err = cmp.Or(c.g.ended(), error(ErrSuperseded))
@@ -128,12 +129,7 @@ func (c *Candidate) Use() error {
 	t.mu.Lock()
 	if c.done || t.closed {
 		t.mu.Unlock()
-		return &Error{
-			Cluster: t.opts.Cluster,
-			Op:      "configure",
-			Class:   Cut,
-			Err:     ErrClosed,
-		}
+		return t.cluster.error("configure", Cut, ErrClosed)
 	}
 
 	c.done = true
@@ -143,7 +139,7 @@ func (c *Candidate) Use() error {
 	t.mu.Unlock()
 
 	if at := c.g.answered.Load(); at != 0 {
-		t.livedAt(at) // the candidate's proof counts as a sign of life from now on
+		t.cluster.livedAt(at) // the candidate's proof counts as a sign of life from now on
 	}
 	if old != nil {
 		old.retire()
@@ -165,30 +161,23 @@ func (c *Candidate) Close() {
 	}
 }
 
-// Probe sends a GET for path with the access in use. It bypasses the token
-// bucket, so that a busy cluster does not look like a dead one. The error, if
-// any, is a *Error.
-func (t *Transport) Probe(ctx context.Context, path string) (Proof, error) {
-	return t.ask(ctx, path, t.enterGet)
-}
-
-// ProbeAside is like Probe, but over net/http it does not wait for a connection
-// that another request is making.
+// ProbeAside sends a GET for path with the access in use. It bypasses the token
+// bucket, so that a busy cluster does not look like a dead one, and over
+// net/http it does not wait for a connection that another request is making.
+// The error, if any, is a *Error.
 func (t *Transport) ProbeAside(ctx context.Context, path string) (Proof, error) {
-	return t.ask(ctx, path, t.enterAside)
+	return t.ask(ctx, path, nil, t.inUse((*generation).enterAside))
 }
 
 // ProbeOver is like ProbeAside, but uses the connection that Options.Dial
 // returned as over if that has HTTP/2 and room for the request.
 func (t *Transport) ProbeOver(ctx context.Context, path string, over net.Conn) (Proof, error) {
-	return t.askOver(ctx, path, over, func(ctx context.Context) (admission, error) {
-		if g, err := t.live(); err == nil {
-			if a, ok := g.enterOver(over); ok {
-				return a, nil
-			}
+	return t.ask(ctx, path, over, t.inUse(func(g *generation, ctx context.Context) (admission, error) {
+		if a, ok := g.enterOver(over); ok {
+			return a, nil
 		}
-		return t.enterAside(ctx)
-	})
+		return g.enterAside(ctx)
+	}))
 }
 
 // Leave sends no more requests over the connection that Options.Dial returned
@@ -203,18 +192,7 @@ func (t *Transport) Leave(over net.Conn) {
 
 // ProbeAnew is like ProbeAside, but uses a new connection of net/http.
 func (t *Transport) ProbeAnew(ctx context.Context, path string) (Proof, error) {
-	return t.ask(ctx, path, func(context.Context) (admission, error) {
-		return t.enterBy(func(g *generation) (admission, error) { return g.enterProof(true) })
-	})
-}
-
-func (t *Transport) enterAside(context.Context) (admission, error) {
-	return t.enterBy(func(g *generation) (admission, error) {
-		if g.mux.multiplexed() {
-			return g.mux.enter()
-		}
-		return g.enterProof(false)
-	})
+	return t.ask(ctx, path, nil, t.inUse((*generation).enterAnew))
 }
 
 // probingKey marks the contexts of the single GETs in this file.
@@ -224,28 +202,19 @@ type probingKey struct{}
 // Candidate's Get.
 func Probing(ctx context.Context) bool { return ctx.Value(probingKey{}) != nil }
 
-// ask sends one GET and judges the response.
-func (t *Transport) ask(ctx context.Context, path string, enter entrance) (Proof, error) {
-	return t.askOver(ctx, path, nil, enter)
-}
-
-// askOver is like ask, but prefers a connection. Other requests may be waiting
-// for the response, so the request does not wait behind them for a stream.
-func (t *Transport) askOver(ctx context.Context, path string, over net.Conn, enter entrance) (Proof, error) {
+// ask sends one GET and judges the response. It prefers the connection over, if
+// that is not nil. Other requests may be waiting for the response, so the
+// request does not wait behind them for a stream.
+func (t *Transport) ask(ctx context.Context, path string, over net.Conn, enter entrance) (Proof, error) {
 	ctx = prefer(context.WithValue(ctx, probingKey{}, true), over)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.URL()+path, nil)
 	if err != nil {
-		return Proof{}, &Error{
-			Cluster: t.opts.Cluster,
-			Op:      "GET",
-			Class:   BadConfig,
-			Err:     errors.New("bad path"),
-		}
+		return Proof{}, t.cluster.error("GET", BadConfig, errors.New("bad path"))
 	}
 
 	req.Header.Set("Accept", "application/json")
 	if !t.begin() {
-		return Proof{}, t.fail(req, Cut, ErrClosed)
+		return Proof{}, t.cluster.fail(req, Cut, ErrClosed)
 	}
 	defer t.running.Done()
 
@@ -255,11 +224,11 @@ func (t *Transport) askOver(ctx context.Context, path string, over net.Conn, ent
 	}
 	proof := Proof{Status: resp.StatusCode, Certificate: fingerprint(resp.TLS)}
 	header := resp.Header
-	if resp, err = t.admit(req, resp, a.lane, false, true); err != nil {
+	if resp, err = t.admit(req, resp, a.sender, false, true); err != nil {
 		return proof, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if err := t.judge(req, proof.Status, header); isWatch(req) && err == nil {
+	if err := t.cluster.judge(req, proof.Status, header); isWatch(req) && err == nil {
 		proof.Body, err = t.firstEvent(req, resp.Body)
 		return proof, err
 	}
@@ -267,7 +236,7 @@ func (t *Transport) askOver(ctx context.Context, path string, over net.Conn, ent
 	if err != nil {
 		return proof, err
 	}
-	return proof, t.judge(req, proof.Status, header)
+	return proof, t.cluster.judge(req, proof.Status, header)
 }
 
 // firstEvent reads only the first event of a watch.
@@ -275,26 +244,9 @@ func (t *Transport) firstEvent(req *http.Request, body io.Reader) ([]byte, error
 	var event json.RawMessage
 	err := json.NewDecoder(io.LimitReader(body, t.opts.MaxErrorBody)).Decode(&event)
 	if _, known := errors.AsType[*Error](err); err != nil && !known {
-		return nil, t.fail(req, NotKubernetes, fmt.Errorf("no event: %w", ErrNotKubernetes))
+		return nil, t.cluster.fail(req, NotKubernetes, fmt.Errorf("no event: %w", ErrNotKubernetes))
 	}
 	return event, err
-}
-
-// judge returns the error that a response stands for, or nil.
-func (t *Transport) judge(req *http.Request, status int, header http.Header) error {
-	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
-	foreign := media == "text/html" || media == "application/xhtml+xml"
-	switch {
-	case status >= 200 && status < 300 && !foreign:
-		return nil
-	// An HTML page with 403 or 404 says nothing about an API server behind it.
-	// Other failures mean the same whether a proxy or an API server reports
-	// them.
-	case foreign && (status < 300 || status == http.StatusForbidden || status == http.StatusNotFound):
-		return t.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, %w", status, ErrNotKubernetes))
-	}
-
-	return t.fail(req, classifyStatus(status), answerOf(status))
 }
 
 func fingerprint(state *tls.ConnectionState) Fingerprint {

@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
-	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
@@ -39,32 +37,32 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, error) {
 	ctx := req.Context()
 	if req.URL.Host != t.base.Host || req.URL.Scheme != t.base.Scheme {
-		return nil, t.fail(req, Refused,
+		return nil, t.cluster.fail(req, Refused,
 			&trusted{err: fmt.Errorf("request is not addressed to the cluster: %w", ErrRefused)})
 	}
 	if !t.begin() {
-		return nil, t.fail(req, Cut, ErrClosed)
+		return nil, t.cluster.fail(req, Cut, ErrClosed)
 	}
 	defer t.running.Done()
 
-	watch, enter := isWatch(req), t.enter
+	watch, enter := isWatch(req), (*generation).enter
 	if req.Method == http.MethodGet && h2.Check(req) == nil {
-		enter = t.enterGet
+		enter = (*generation).enterGet
 	}
 	if watch {
 		// The protocol must not decide whether a watch with a body is sent.
 		if err := h2.Check(req); err != nil {
-			return nil, t.fail(req, Refused, &trusted{err: err})
+			return nil, t.cluster.fail(req, Refused, &trusted{err: err})
 		}
-	} else if err := t.throttle(ctx); err != nil {
-		return nil, t.failure(req, nil, err)
+	} else if err := t.throttle.wait(ctx); err != nil {
+		return nil, t.cluster.failure(req, nil, err)
 	}
 
-	a, resp, err := t.dispatch(req, enter)
+	a, resp, err := t.dispatch(req, t.inUse(enter))
 	if err != nil {
 		return nil, err
 	}
-	return t.admit(req, resp, a.lane, watch, stream)
+	return t.admit(req, resp, a.sender, watch, stream)
 }
 
 // dispatch admits req and sends it. If it could not be sent, dispatch admits it
@@ -74,12 +72,12 @@ func (t *Transport) dispatch(req *http.Request, enter entrance) (admission, *htt
 	for next := req; ; {
 		a, err := enter(req.Context())
 		if err != nil {
-			return a, nil, t.failure(req, nil, err)
+			return a, nil, t.cluster.failure(req, nil, err)
 		}
 		resp, err := t.exchange(next, a)
-		if a.transport == nil && a.g.mux.sendable(next, err) {
+		if a.sendable(next, err) {
 			if unsupported(next, err) {
-				enter = t.enter
+				enter = t.inUse((*generation).enter)
 			}
 			continue // it has no body
 		}
@@ -101,7 +99,7 @@ func (t *Transport) dispatch(req *http.Request, enter entrance) (admission, *htt
 // Otherwise it returns nil.
 func outdated(req *http.Request, a admission, err error) *http.Request {
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
-	if !unverified && !errors.Is(err, errOldCertificate) || !a.g.replaced() {
+	if !unverified && !errors.Is(err, errOldCertificate) || !a.of().replaced() {
 		return nil
 	}
 	if req.Body == nil || req.Body == http.NoBody {
@@ -123,48 +121,43 @@ func outdated(req *http.Request, a admission, err error) *http.Request {
 // entrance admits a request to a generation.
 type entrance func(context.Context) (admission, error)
 
-// enter admits a request to the current generation.
-func (t *Transport) enter(ctx context.Context) (admission, error) {
-	return t.enterBy(func(g *generation) (admission, error) { return g.enter(ctx) })
-}
-
-// enterGet is like enter, for a request that a mux can send.
-func (t *Transport) enterGet(ctx context.Context) (admission, error) {
-	return t.enterBy(func(g *generation) (admission, error) { return g.enterGet(ctx) })
-}
-
-// enterBy admits a request to the current generation. If a generation ends
+// inUse returns the entrance to the current generation. If a generation ends
 // before the request can enter it, either a newer one has replaced it or the
-// transport has been shut, so enterBy looks again.
-func (t *Transport) enterBy(enter func(*generation) (admission, error)) (admission, error) {
-	for {
-		g, err := t.live()
-		if err != nil {
-			return admission{}, err
-		}
-		if a, err := enter(g); !errors.Is(err, errGone) {
-			return a, err
+// transport has been shut, so the entrance looks again.
+func (t *Transport) inUse(enter func(*generation, context.Context) (admission, error)) entrance {
+	return func(ctx context.Context) (admission, error) {
+		for {
+			g, err := t.live()
+			if err != nil {
+				return admission{}, err
+			}
+			if a, err := enter(g, ctx); !errors.Is(err, errGone) {
+				return a, err
+			}
 		}
 	}
 }
 
 // exchange sends req with its admission and returns the response unchanged. If
-// it fails, it releases the admission, and returns a *Error or, if nothing of
-// req was sent and there is another way, an error for which mux.sendable is
-// true.
+// it fails, it releases the admission, and returns a *Error or, if req can be
+// sent in another way, an error for which sendable is true.
 func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, error) {
 	asked := time.Now()
-	resp, err := t.send(req, a)
+	var resp *http.Response
+	out, err := t.address(req, a.of())
 	if err == nil {
-		a.finish(nil)
+		resp, err = a.send(out, a.dialing)
+	}
+	if err == nil {
+		a.dialing.finish(nil)
 		if resp.StatusCode == http.StatusUnauthorized {
-			a.g.renewToken(asked)
-			t.unauthorized(a.g)
+			a.of().renewToken(asked)
+			t.unauthorized(a.of())
 		}
 		return resp, nil
 	}
 
-	if a.transport == nil && a.g.mux.sendable(req, err) {
+	if a.sendable(req, err) {
 		a.release()
 		return nil, err
 	}
@@ -174,112 +167,31 @@ func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, er
 		err = fmt.Errorf("%w: %w", os.ErrDeadlineExceeded, err)
 	}
 	_, told := err.(*trusted) //nolint:errorlint // only the outermost one says what was waited for
-	if !told && req.Context().Err() != nil && a.connects() {
+	if !told && req.Context().Err() != nil && a.dialing.underWay() {
 		err = fmt.Errorf("%w: %w", h2.ErrWaiting, err)
 	}
-	cut := a.ended(isWatch(req))
+	cut := a.of().endedFor(isWatch(req))
 	if cut != nil {
 		err = cut
 	}
-	failure := t.failure(req, a.g, err)
+	failure := t.cluster.failure(req, a.of().ended(), err)
 	if req.Context().Err() != nil || cut != nil {
-		a.finish(nil) // only this request gave up: the next one makes the connection
+		a.dialing.finish(nil) // only this request gave up: the next one makes the connection
 	} else {
-		a.finish(failure)
+		a.dialing.finish(failure)
 	}
 	a.release()
 	if failure.Class == Unauthorized {
-		t.unauthorized(a.g)
+		t.unauthorized(a.of())
 	}
 
 	return nil, failure
 }
 
-// send sends req through the lane.
-func (t *Transport) send(req *http.Request, a admission) (*http.Response, error) {
-	ctx, over := a.passage(req.Context())
-	return over.ended(t.sendWith(ctx, req, a))
-}
-
-func (t *Transport) sendWith(ctx context.Context, req *http.Request, a admission) (*http.Response, error) {
-	watch := isWatch(req)
-	if a.g.foreign == nil && (a.transport == nil || !watch) {
-		out, err := t.address(ctx, req, a.g)
-		if err != nil {
-			return nil, err
-		}
-		if a.transport == nil {
-			return a.g.mux.roundTrip(out)
-		}
-		resp, err := a.transport.RoundTrip(out)
-		t.panicked(err)
-		return resp, err
-	}
-
-	// The config's own round trippers may wait for something that cutting our
-	// connections does not end. A watch that shares its connection with other
-	// requests has to be cut without cutting that connection.
-	ctx, release := a.g.bind(context.WithValue(ctx, laneKey{}, a.lane), watch)
-	out, err := t.address(ctx, req, a.g)
-	if err != nil {
-		release()
-		return nil, err
-	}
-	next := a.g.foreign
-	if next == nil {
-		next = a.transport
-	}
-	resp, err := t.callForeign(ctx, next, out)
-	if err != nil {
-		t.panicked(err)
-		release()
-		return nil, err
-	}
-	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
-
-	return resp, nil
-}
-
-// maxDeaf is how many calls of a config's round trippers may go on after their
-// request has been given up.
-const maxDeaf = 4
-
-// callForeign sends a request through round trippers of the operator, possibly
-// on a goroutine of ours. They may wait for a token, and ignore the request's
-// context: then the request fails without them, and once maxDeaf are left
-// behind, every request does until one of them returns.
-func (t *Transport) callForeign(
-	ctx context.Context, next http.RoundTripper, req *http.Request,
-) (*http.Response, error) {
-	const name = "WrapTransport"
-	if t.deaf.Load() >= maxDeaf {
-		return nil, &trusted{err: &callback.DeafError{Callback: name, Cause: os.ErrDeadlineExceeded}}
-	}
-	resp, err := callback.ApartUntil(ctx, name, func() (*http.Response, error) {
-		return next.RoundTrip(req)
-	}, func(late *http.Response, err error) {
-		t.deaf.Add(-1)
-		if err == nil && late != nil {
-			_ = late.Body.Close()
-		}
-	})
-	if deaf, ok := errors.AsType[*callback.DeafError](err); ok {
-		t.deaf.Add(1)
-		return nil, &trusted{err: deaf}
-	}
-	return resp, err
-}
-
-// panicked reports a panic that a request ran into to Options.Panicked.
-func (t *Transport) panicked(err error) {
-	if p, ok := errors.AsType[*callback.PanicError](err); ok && t.opts.Panicked != nil {
-		t.opts.Panicked(p)
-	}
-}
-
 // address returns req as it is sent: addressed to the real server, with
 // credentials.
-func (t *Transport) address(ctx context.Context, req *http.Request, g *generation) (*http.Request, error) {
+func (t *Transport) address(req *http.Request, g *generation) (*http.Request, error) {
+	ctx, release := req.Context(), func() {}
 	out := req.WithContext(ctx)
 	out.URL = g.rewrite(req.URL)
 	out.Host = ""
@@ -288,14 +200,11 @@ func (t *Transport) address(ctx context.Context, req *http.Request, g *generatio
 		out.Header = http.Header{}
 	}
 
-	err := func() error {
-		if g.plugin == nil {
-			return g.authorize(ctx, out.Header, t.opts.UserAgent)
-		}
-		ctx, release := g.bind(ctx, isWatch(req)) // which ends the wait for a plugin
-		defer release()
-		return g.authorize(ctx, out.Header, t.opts.UserAgent)
-	}()
+	if g.plugin != nil {
+		ctx, release = g.bind(ctx, isWatch(req)) // which ends the wait for a plugin
+	}
+	err := g.authorize(ctx, out.Header, t.opts.UserAgent)
+	release()
 	if errors.Is(err, errOldCertificate) {
 		t.turn(g)
 		if !g.replaced() {
@@ -315,11 +224,13 @@ func (t *Transport) unauthorized(g *generation) {
 }
 
 // admit applies the rules for responses and counts the body as running.
-func (t *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch, stream bool) (*http.Response, error) {
+func (t *Transport) admit(
+	req *http.Request, resp *http.Response, by sender, watch, stream bool,
+) (*http.Response, error) {
 	refuse := func(err error) (*http.Response, error) {
 		_ = resp.Body.Close()
-		l.release()
-		return nil, t.fail(req, Refused, &trusted{err: err})
+		by.release()
+		return nil, t.cluster.fail(req, Refused, &trusted{err: err})
 	}
 	good := resp.StatusCode < http.StatusBadRequest
 	if isRedirect(resp.StatusCode) {
@@ -327,8 +238,7 @@ func (t *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch
 	}
 	b := &body{
 		rc:     resp.Body,
-		t:      t,
-		l:      l,
+		by:     by,
 		method: req.Method,
 		path:   req.URL.Path,
 	}
@@ -345,17 +255,17 @@ func (t *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch
 	}
 
 	capRetryAfter(resp.Header, t.opts.MaxRetryAfter)
-	switch {
-	case good && l.g.adopted.Load():
+	switch g := by.of(); {
+	case good && g.adopted.Load():
 		b.alive = true
-		t.lives()
+		t.cluster.lives()
 	case good: // a candidate may turn out to be another cluster: Use decides
-		l.g.answered.Store(t.age())
+		g.answered.Store(t.cluster.age())
 	}
 
 	if watch && good {
 		b.watch = true
-		t.streams.Add(1)
+		t.cluster.streams.Add(1)
 		resp.Header = slim(resp.Header)
 	}
 	resp.Body = b
@@ -373,20 +283,4 @@ func slim(h http.Header) http.Header {
 		}
 	}
 	return kept
-}
-
-// isRedirect reports whether a client would follow a redirect with this status.
-// 304 is not one: it answers a conditional request.
-func isRedirect(status int) bool {
-	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
-}
-
-// isWatch reports whether req requests a stream of events, in the form that all
-// clients use.
-func isWatch(req *http.Request) bool {
-	if req.Method != http.MethodGet || !strings.Contains(req.URL.RawQuery, "watch=") {
-		return false
-	}
-	value := req.URL.Query().Get("watch")
-	return value == "true" || value == "1"
 }

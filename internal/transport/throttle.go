@@ -13,18 +13,24 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// newBucket returns the cluster's token bucket, or nil if requests are not
-// limited.
-func newBucket(opts Options) *rate.Limiter {
-	if opts.QPS < 0 {
-		return nil
-	}
-	return rate.NewLimiter(rate.Limit(opts.QPS), opts.Burst)
+// throttle is the cluster's token bucket.
+type throttle struct {
+	bucket *rate.Limiter // nil means no limit
+	// open returns the channel that is closed when the transport is shut, and
+	// the cause if it is shut already.
+	open func() (shut <-chan struct{}, cause error)
 }
 
-// throttle waits until the bucket admits one request. It fails at once if that
+func newThrottle(opts Options, open func() (<-chan struct{}, error)) throttle {
+	if opts.QPS < 0 {
+		return throttle{}
+	}
+	return throttle{bucket: rate.NewLimiter(rate.Limit(opts.QPS), opts.Burst), open: open}
+}
+
+// wait waits until the bucket admits one request. It fails at once if that
 // would be after ctx's deadline, and as soon as the transport is shut.
-func (t *Transport) throttle(ctx context.Context) error {
+func (t *throttle) wait(ctx context.Context) error {
 	if t.bucket == nil {
 		return ctx.Err()
 	}

@@ -5,17 +5,12 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
-	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/internal/credentialplugin"
 )
@@ -27,14 +22,10 @@ type Transport struct {
 	base   *url.URL // placeholder
 	client *http.Client
 	reader *http.Client
-	bucket *rate.Limiter // nil means no limit
 
-	born    time.Time
-	life    atomic.Int64 // age at the last proof of life; 0 means none yet
-	streams atomic.Int64
-
-	running sync.WaitGroup // requests until their response header has arrived; Add happens under mu
-	deaf    atomic.Int64   // round trippers of configs that were left behind
+	throttle throttle
+	cluster  cluster
+	running  sync.WaitGroup // requests until their response header has arrived; Add happens under mu
 
 	ctx    context.Context //nolint:containedctx // ends with Close
 	cancel context.CancelFunc
@@ -54,12 +45,12 @@ func New(opts Options) *Transport {
 	t := &Transport{
 		opts: opts.withDefaults(),
 		base: &url.URL{Scheme: "https", Host: placeholder(opts.Cluster)},
-		born: time.Now(),
 		shut: make(chan struct{}),
 		gens: map[*generation]struct{}{},
 	}
+	t.cluster.name, t.cluster.born, t.cluster.panicked = opts.Cluster, time.Now(), opts.Panicked
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.bucket = newBucket(t.opts)
+	t.throttle = newThrottle(t.opts, t.open)
 	t.client = newClient(&roundTripper{t: t})
 	t.reader = newClient(&roundTripper{t: t, stream: true})
 	return t
@@ -99,27 +90,9 @@ func (t *Transport) Client() *http.Client { return t.client }
 // for readers that account for everything they keep of a body.
 func (t *Transport) StreamClient() *http.Client { return t.reader }
 
-// Do sends a request like Client().Do, but returns bare *Error values:
-// http.Client includes the URL with its query in the text of every error.
-func (t *Transport) Do(req *http.Request) (*http.Response, error) {
-	return t.client.Transport.RoundTrip(req)
-}
-
 // URL returns the base URL to which requests must be addressed. It never
 // changes and names no real host.
 func (t *Transport) URL() string { return t.base.String() }
-
-// Swap makes new requests use cfg. Running requests and streams keep the access
-// they started with; its connections are closed once they have ended. Apart
-// from reading the files that cfg names, Swap does no I/O. It neither opens the
-// transport nor proves anything: see Open and Candidate.
-func (t *Transport) Swap(cfg *rest.Config, revision string) error {
-	c, err := t.Candidate(cfg, revision)
-	if err != nil {
-		return err
-	}
-	return c.Use()
-}
 
 // Revision returns the revision of the access in use. It is empty before the
 // first Swap.
@@ -134,31 +107,23 @@ func (t *Transport) Revision() string {
 }
 
 // Streams returns how many watches are running.
-func (t *Transport) Streams() int { return int(t.streams.Load()) }
+func (t *Transport) Streams() int { return int(t.cluster.streams.Load()) }
+
+// Multiplexed reports whether GET requests share HTTP/2 connections, as far as
+// is known.
+func (t *Transport) Multiplexed() bool {
+	g, err := t.live()
+	return err == nil && g.mux.multiplexed()
+}
 
 // LastLife returns when the cluster last gave a proof of life: the header of a
 // successful response, or a byte of its body. It is zero before the first one.
 func (t *Transport) LastLife() time.Time {
-	since := t.life.Load()
+	since := t.cluster.life.Load()
 	if since == 0 {
 		return time.Time{}
 	}
-	return t.born.Add(time.Duration(since - 1)) // preserves the monotonic clock
-}
-
-// age returns the nanoseconds since the Transport was made, plus one, so that
-// it is never 0.
-func (t *Transport) age() int64 { return int64(time.Since(t.born)) + 1 }
-
-func (t *Transport) lives() { t.livedAt(t.age()) }
-
-// livedAt records a proof of life, unless a later one is known.
-func (t *Transport) livedAt(age int64) {
-	for last := t.life.Load(); age > last; last = t.life.Load() {
-		if t.life.CompareAndSwap(last, age) {
-			break
-		}
-	}
+	return t.cluster.born.Add(time.Duration(since - 1)) // preserves the monotonic clock
 }
 
 // Open admits requests again after Shut.
@@ -309,8 +274,9 @@ func (t *Transport) turn(g *generation) {
 // generationLocked starts a generation of a and keeps track of it until it
 // ends.
 func (t *Transport) generationLocked(a *access) *generation {
-	g := newGeneration(a, t.remove)
-	if g.mux = newMux(t, g); g.mux != nil {
+	g := newGeneration(a, &t.cluster, t.remove)
+	if !t.opts.NetHTTP && a.muxable() {
+		g.mux = newMux(g, t.running.Done)
 		g.cuts[g.mux] = struct{}{}
 		t.running.Add(1) // until the generation ends; Close ends it before waiting
 	}
@@ -324,61 +290,3 @@ func (t *Transport) remove(g *generation) {
 
 	delete(t.gens, g)
 }
-
-// failure turns err into the *Error of req. g is the generation it ran on, or
-// nil.
-func (t *Transport) failure(req *http.Request, g *generation, err error) *Error {
-	if done := req.Context().Err(); done != nil && (g == nil || g.ended() == nil) {
-		if !errors.Is(err, done) {
-			err = done
-		}
-		err = contextError(req.Context(), err)
-	}
-
-	return t.failed(operation(req.Method, req.URL.Path), g, err)
-}
-
-// contextError adds the cause of ctx's end to err. The cause comes from the
-// caller, so it may be shown.
-func contextError(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); !errors.Is(err, cause) {
-		return &trusted{err: fmt.Errorf("%w: %w", ctx.Err(), cause)}
-	}
-	return err
-}
-
-// failed turns err into the *Error of an operation. Once the generation has
-// ended, the cause of its end explains every later failure.
-func (t *Transport) failed(op string, g *generation, err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok { // from the request that tried to connect on behalf of this one
-		return &Error{
-			Cluster: e.Cluster,
-			Op:      op,
-			Class:   e.Class,
-			Err:     e.Err,
-		}
-	}
-
-	if g != nil {
-		if cause := g.ended(); cause != nil {
-			err = cause
-		}
-	}
-	return &Error{
-		Cluster: t.opts.Cluster,
-		Op:      op,
-		Class:   Classify(err),
-		Err:     redact(err),
-	}
-}
-
-func (t *Transport) fail(req *http.Request, class Class, err error) *Error {
-	return &Error{
-		Cluster: t.opts.Cluster,
-		Op:      operation(req.Method, req.URL.Path),
-		Class:   class,
-		Err:     err,
-	}
-}
-
-func operation(method, path string) string { return clip(method + " " + path) }

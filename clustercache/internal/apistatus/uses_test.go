@@ -46,7 +46,7 @@ var uses = map[string]string{
 	"clustercache/internal/connection.saysGone":  itself,
 	"clustercache/internal/definitions.run":      anyCause,
 	"clustercache/internal/liveclient.elsewhere": asksAnew,
-	"clustercache/internal/watchset.Explain":     asksAnew,
+	"clustercache/internal/wants.Explain":        asksAnew,
 	"clustercache/internal/writes.missingIn":     ownCache,
 	"clustercache/remote.edit":                   seenAfter,
 	"clustercache/remote.saysAbsent":             itself,

@@ -6,6 +6,7 @@ package connection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
@@ -63,7 +64,10 @@ func (c *Connection) act(a phase.Action) {
 // that the attempt was started for.
 func (c *Connection) startAttempt(submit func(func()), work func(*attempt) message) {
 	a := &attempt{
-		c:       c,
+		cfg:     c.cfg,
+		lookup:  &c.lookup,
+		prover:  &c.prover,
+		post:    c.post,
 		gen:     c.state.Gen,
 		work:    work,
 		renewed: make(chan struct{}, 1),
@@ -107,4 +111,17 @@ func (c *Connection) announce(before phase.State) {
 		c.cfg.Log.Info(line, append(keys, "error", clustername.Omit(c.name, s.Err))...)
 	}
 	c.hooks.PhaseChanged(before.Connected == s.Connected)
+}
+
+// notConnected returns the error of requests while the cluster is not
+// connected. It quotes the cause without wrapping it: wrapped, the error of an
+// earlier request would look to the transport like that of the failed one.
+func (c *Connection) notConnected() error {
+	if err := c.state.Err; err != nil {
+		return fmt.Errorf("%w: %s", ErrNotConnected, clustername.Omit(c.name, err))
+	}
+	if c.state.Phase == phase.Connecting {
+		return ErrConnecting
+	}
+	return ErrNotConnected
 }

@@ -44,7 +44,7 @@ func (p *prover) confirmOnce(ctx context.Context, v *View) (began bool, err erro
 	q := p.mu.confirming
 	if began = q == nil; began {
 		q = &question{done: make(chan struct{})}
-		if !p.c.cfg.Spawn(func() { p.askStreams(q, v) }) {
+		if !p.cfg.Spawn(func() { p.askStreams(q, v) }) {
 			p.mu.Unlock()
 			return began, ErrClosed
 		}
@@ -66,7 +66,7 @@ func (p *prover) confirmOnce(ctx context.Context, v *View) (began bool, err erro
 // transport keeps room for the query, unless the server allows one stream per
 // connection only: then another connection may answer, which is judged instead.
 func (p *prover) askStreams(q *question, v *View) {
-	ctx, cancel := context.WithTimeout(p.c.cfg.Context, p.c.cfg.ProbeTimeout)
+	ctx, cancel := context.WithTimeout(p.cfg.Context, p.cfg.ProbeTimeout)
 	defer cancel()
 	p.mu.Lock()
 	asked := p.mu.ledger.Unconfirmed()
@@ -75,7 +75,7 @@ func (p *prover) askStreams(q *question, v *View) {
 	var confirmed []*provenConn
 	for _, k := range asked {
 		var over net.Conn
-		uid, err := p.c.askUID(recorded(ctx, &over), p.getter(identity.Over, k))
+		uid, err := p.queries.uid(recorded(ctx, &over), p.getter(identity.Over, k))
 		if err == nil && uid != v.UID {
 			// Only that connection is blamed, until a proof shows more: where an
 			// address leads to different clusters by turns, a verdict on the

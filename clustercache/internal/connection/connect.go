@@ -7,17 +7,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/sanitize"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -28,10 +24,7 @@ import (
 // stream of changes must not keep a cluster from being connected.
 const maxAsked = 3
 
-var (
-	errNothing  = errors.New("resolver returned no access and no error")
-	errOutdated = errors.New("the resolver has another answer meanwhile")
-)
+var errOutdated = errors.New("the resolver has another answer meanwhile")
 
 // connect resolves the access, proves it and identifies the cluster:
 //  1. query the resolver;
@@ -44,17 +37,17 @@ var (
 //
 // The access in use keeps serving meanwhile.
 func (a *attempt) connect() message {
-	defer a.c.cfg.Metrics.Tried(time.Now())
+	defer a.cfg.Metrics.Tried(time.Now())
 	access, asOf, err := a.resolve()
 	if err != nil {
-		m := failure("", err)
+		m := message{Event: failure("", err)}
 		m.Changes = asOf
 		return m
 	}
 
 	revision := access.Revision()
 	switch {
-	case a.start.connected && revision == a.start.revision && !a.start.prove && !a.c.prover.pending():
+	case a.start.connected && revision == a.start.revision && !a.start.prove && !a.prover.pending():
 		return message{Event: phase.Event{
 			Kind:     phase.Succeeded,
 			Revision: revision,
@@ -79,73 +72,16 @@ func (a *attempt) connect() message {
 func (a *attempt) resolve() (access resolver.Access, asOf uint64, err error) {
 	for range maxAsked {
 		asOf = a.changes.Load()
-		access, err = a.ask()
+		access, err = a.lookup.access(a.ctx)
+		if err == nil {
+			a.post(message{Event: phase.Event{Kind: phase.Resolved, Gen: a.gen}, labels: access.Labels()})
+		}
 		if a.changes.Load() == asOf || a.ctx.Err() != nil {
 			break
 		}
 	}
 
 	return access, asOf, err
-}
-
-// ask queries the resolver once, within a time limit: a resolver that hangs
-// must not occupy a worker.
-func (a *attempt) ask() (resolver.Access, error) {
-	ctx, cancel := context.WithTimeout(a.ctx, a.c.cfg.ProbeTimeout)
-	defer cancel()
-	// client-go's log lines for this query go there, too.
-	ctx = logr.NewContext(ctx, a.c.cfg.Log.WithValues("cluster", a.c.name))
-	access, err := a.c.resolve(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = a.c.lateAnswer(err)
-	}
-	switch {
-	case err == nil && access.IsZero():
-		err = errNothing
-	case err == nil:
-		a.c.post(message{Event: phase.Event{Kind: phase.Resolved, Gen: a.gen}, labels: access.Labels()})
-	case errors.Is(err, resolver.ErrNoAccess) && a.c.hooks.Unlisted():
-		// A missing Secret may appear later. But if that Secret also
-		// represented the cluster, then only the list shows that there is
-		// nothing to wait for.
-		err = &unlistedError{err: err}
-	}
-
-	return access, err
-}
-
-// lateAnswer makes an error of a Resolver that took too long name the cluster,
-// and what was waited for.
-func (c *Connection) lateAnswer(err error) error {
-	if _, named := errors.AsType[*resolver.AccessError](err); named {
-		return err
-	}
-	if _, named := errors.AsType[*callback.DeafError](err); !named {
-		err = fmt.Errorf("waiting for %s: %w", resolve, err)
-	}
-	return &resolver.AccessError{Cluster: c.key, Err: err}
-}
-
-// resolve is how errors name the method of a Resolver.
-const resolve = "Resolver.Resolve"
-
-// resolve calls the Resolver, with one call at a time for each cluster: a
-// Resolver that ignores its context leaves a single goroutine behind, however
-// often it is queried.
-func (c *Connection) resolve(ctx context.Context) (resolver.Access, error) {
-	select {
-	case c.asking <- struct{}{}:
-	case <-ctx.Done():
-		return resolver.Access{}, &callback.DeafError{Callback: resolve, Cause: context.Cause(ctx)}
-	}
-	return callback.Until(ctx, c.cfg.Calls, resolve, func() (resolver.Access, error) {
-		defer func() { <-c.asking }()
-		access, err := c.cfg.Resolver.Resolve(ctx, c.key)
-		if p, ok := errors.AsType[*callback.PanicError](err); ok { // from a function that the resolver calls
-			_ = c.cfg.Calls.Panicked(p, "cluster", c.name)
-		}
-		return access, err
-	}, func(resolver.Access, error) {})
 }
 
 // proveUnlessOutdated proves the access. If a change is reported meanwhile, it
@@ -167,17 +103,13 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 				continue // that change preceded the query of the resolver
 			}
 			again, newer, err := a.resolve()
+			class, _ := classify(err)
 			switch {
 			case err == nil && again.Revision() == access.Revision():
 				asOf = newer
-			case err == nil:
+			case err == nil, class != phase.Trouble: // otherwise the resolver failed, which is no answer
 				cut(errOutdated)
 				return
-			default:
-				if class, _ := classify(err); class != phase.Trouble {
-					cut(errOutdated)
-					return
-				} // otherwise the resolver failed, which is no answer
 			}
 		}
 	})
@@ -193,24 +125,24 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 
 // prove queries the server's health and its identity.
 func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
-	c, revision := a.c, access.Revision()
+	p, revision := a.prover, access.Revision()
 	found := &result{access: access}
 	query := &identity.Query{}
-	defer c.prover.concluded(query)
+	defer p.concluded(query)
 	ctx = context.WithValue(ctx, queryKey{}, query)
-	ask, identify := c.probeAside, c.transport.ProbeAnew
+	ask, identify := p.probeAside, p.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
 		a.endpoint, found.use = endpointOf(config.Host), &identity.Access{}
-		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.use)
+		config.Dial = p.dials(a.cfg.Dialer(access, config.Dial), found.use)
 		if !access.Proxied() {
 			// nil means no proxy. With any function, whatever it returns, the
 			// transport's own HTTP/2 could not be used.
 			config.Proxy = nil
 		}
-		candidate, err := c.transport.Candidate(config, revision)
+		candidate, err := p.transport.Candidate(config, revision)
 		if err != nil {
-			return failure(revision, err)
+			return message{Event: failure(revision, err)}
 		}
 		found.candidate, ask, identify = candidate, candidate.Get, candidate.Get
 	}
@@ -228,7 +160,7 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 		// wrong path, or one that treats the client as anonymous. Both answer
 		// the health and version paths, which are public, so these prove
 		// nothing.
-		err = c.discovers(ctx, ask)
+		err = p.queries.discovers(ctx, ask)
 		if err == nil && sick != nil && found.uid != a.start.uid {
 			err = sick // which may be why it does not identify itself
 		}
@@ -244,14 +176,14 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 			// The server is busy, and alive.
 			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}}
 		}
-		return failure(revision, err)
+		return message{Event: failure(revision, err)}
 	}
 
 	known := ""
 	if found.candidate == nil {
-		known = c.view.Load().Version
+		known = p.view.Load().Version
 	}
-	found.version = c.prover.version(ctx, ask, known, true)
+	found.version = p.version(ctx, ask, known, true)
 	m := message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
 	if sick != nil {
 		m.Alive, m.Err, m.Reason = true, sick, ReasonUnhealthy
@@ -280,12 +212,11 @@ func endpointOf(host string) string {
 // without a proof: a later identity query, over a newer connection, could not
 // prove which cluster answers on them.
 func (a *attempt) well(ctx context.Context, ask getter, found *result) (path string, err error) {
-	c := a.c
 	if found.candidate == nil {
-		return a.health(context.WithValue(ctx, proofKey{}, true), c.cfg.ProbePath)
+		return a.health(context.WithValue(ctx, proofKey{}, true), a.cfg.ProbePath)
 	}
-	path, err = c.alive(ctx, ask, c.cfg.ProbePath)
-	c.signs.unhealthy.Store(unhealthy(err) != nil)
+	path, err = a.prover.queries.alive(ctx, ask, a.cfg.ProbePath)
+	a.prover.signs.unhealthy.Store(unhealthy(err) != nil)
 
 	return path, err
 }
@@ -294,17 +225,17 @@ func (a *attempt) well(ctx context.Context, ask getter, found *result) (path str
 // connection, it asks over another one, and over a kept one, which may be the
 // one that was refused.
 func (a *attempt) identify(ctx context.Context, ask getter, found *result) (err error) {
-	c := a.c
-	found.number, found.sent = c.prover.number(), time.Now()
-	found.uid, err = c.identify(withIdentityQuery(ctx, &found.over), ask, found.access, a.start.uid)
+	p := a.prover
+	found.number, found.sent = p.number(), time.Now()
+	found.uid, err = p.queries.identify(withIdentityQuery(ctx, &found.over), ask, found.access, a.start.uid)
 	if found.candidate != nil || err == nil || withheld(err) || transport.Classify(err) == transport.Throttled {
 		return err
 	}
-	for _, again := range []getter{ask, c.transport.ProbeAside} {
-		failed, number, sent := found.over, c.prover.number(), time.Now()
-		uid, e := c.identify(withIdentityQuery(ctx, &found.over), again, found.access, a.start.uid)
+	for _, again := range []getter{ask, p.transport.ProbeAside} {
+		failed, number, sent := found.over, p.number(), time.Now()
+		uid, e := p.queries.identify(withIdentityQuery(ctx, &found.over), again, found.access, a.start.uid)
 		if e == nil {
-			c.leave(failed)
+			p.leave(failed)
 			found.uid, found.number, found.sent = uid, number, sent
 			return nil
 		}

@@ -5,14 +5,14 @@ package connection
 
 import (
 	"context"
-	"sync"
+	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/restmap"
@@ -40,26 +40,17 @@ import (
 type Connection struct {
 	cfg       *Config
 	hooks     Hooks
-	key       client.ObjectKey
 	name      string
 	transport *transport.Transport
 	mapper    *restmap.Mapper
 	tick      *timetable.Timer
 	view      atomic.Pointer[View]
-	done      chan struct{} // closed with the connection
-	asking    chan struct{} // one slot: a call of the Resolver is running
+	lookup    lookup
 	prover    prover
 	signs     signs
+	mailbox   mailbox
 
-	mu struct {
-		sync.Mutex // nothing else is locked under it
-
-		mailbox  []message
-		handling bool
-		closed   bool
-	}
-
-	handled // belongs to the caller that handles the mailbox (mu.handling)
+	handled // belongs to the caller that handles the mailbox
 }
 
 // handled is the state that messages change.
@@ -74,26 +65,14 @@ type handled struct {
 	lost    time.Time // time of the last disconnect
 }
 
-// signs are what answers reveal about a server besides its identity.
-type signs struct {
-	busy         busyness
-	certificates certificates
-	recovery     recovery
-	rollbacks    rollbacks
-	unhealthy    atomic.Bool // the last health query was answered so
-	opinions     rarely      // queries over new connections because of that
-}
-
 // New returns the connection of a cluster. Nothing happens before the first
 // call of Ask.
 func New(cfg *Config, key client.ObjectKey, hooks Hooks) *Connection {
 	c := &Connection{
-		cfg:    cfg,
-		hooks:  hooks,
-		key:    key,
-		name:   clustername.Of(key),
-		done:   make(chan struct{}),
-		asking: make(chan struct{}, 1),
+		cfg:     cfg,
+		hooks:   hooks,
+		name:    clustername.Of(key),
+		mailbox: mailbox{done: make(chan struct{})},
 	}
 	c.view.Store(&View{Up: make(chan struct{}), Since: time.Now()})
 	c.transport = transport.New(transport.Options{
@@ -111,6 +90,28 @@ func New(cfg *Config, key client.ObjectKey, hooks Hooks) *Connection {
 		},
 	})
 	c.transport.Shut(ErrConnecting)
+	c.lookup = lookup{
+		cfg:   cfg,
+		hooks: hooks,
+		key:   key,
+		name:  c.name,
+		slot:  make(chan struct{}, 1),
+	}
+	c.prover = prover{
+		cfg:       cfg,
+		hooks:     hooks,
+		transport: c.transport,
+		view:      &c.view,
+		signs:     &c.signs,
+		report:    func(e phase.Event) { c.post(message{Event: e}) },
+	}
+	c.prover.queries = queries{
+		cluster:  c.name,
+		timeout:  cfg.ProbeTimeout,
+		signs:    &c.signs,
+		replaced: hooks.Replaced,
+	}
+	c.prover.tick = timetable.NewTimer(c.prover.renew)
 	// Discovery needs proof of the server's identity, as reads do: the kinds
 	// that another cluster serves must not be taken for those of this one.
 	discovery := c.Guard(c.transport.Client().Transport)
@@ -118,7 +119,6 @@ func New(cfg *Config, key client.ObjectKey, hooks Hooks) *Connection {
 		NegativeTTL: cfg.RetryInterval,
 		Timeout:     cfg.RequestTimeout,
 	})
-	c.prover.init(c)
 	c.tick = timetable.NewTimer(func() {
 		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.transport.LastLife()}})
 	})
@@ -134,55 +134,98 @@ func (c *Connection) Transport() *transport.Transport { return c.transport }
 func (c *Connection) Mapper() *restmap.Mapper { return c.mapper }
 
 // Done returns a channel that is closed with the connection.
-func (c *Connection) Done() <-chan struct{} { return c.done }
+func (c *Connection) Done() <-chan struct{} { return c.mailbox.done }
+
+// View returns the current state.
+func (c *Connection) View() *View { return c.view.Load() }
 
 // Busy returns the 429 with which the server last answered, or nil if it is not
 // busy.
 func (c *Connection) Busy() error { return c.signs.busy.cause() }
 
-// adopt puts the result of a connect attempt to use.
-func (c *Connection) adopt(m *message) {
-	f := m.found
-	if f == nil {
-		return // a probe, or a refresh that found no change
-	}
-	if f.candidate != nil {
-		if err := f.candidate.Use(); err != nil {
-			m.Kind, m.Class, m.Err, m.Reason = phase.Failed, phase.Trouble, err, string(transport.Classify(err))
-			return
-		}
-	}
-
-	f.moved = resolver.Diff(c.server.Access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0
-	if f.moved {
-		c.transport.CutStreams(f.access.Revision()) // they resume at the new address
-	}
-	if c.server.Access.Revision() != f.access.Revision() {
-		c.server.AccessSince = time.Now()
-	}
-	c.server.Access, c.path = f.access, f.path
-	m.NewEpoch = c.server.UID != "" && c.server.UID != f.uid
-	if m.NewEpoch {
-		c.mapper.Reset() // it describes what the other cluster serves
-	}
-	c.adoptVersion(f.version, m.NewEpoch)
-	c.server.UID = f.uid
-	c.prover.adopt(f, m.NewEpoch)
+// Witnessed returns a context for requests, and a function to call after their
+// answers, which queries the identity over the connection of the last of them.
+// It returns an error if another cluster answers now, or another history began
+// since: then it is not known which the answers belong to. Without an answer to
+// the query, the proof that admitted the requests stands.
+func (c *Connection) Witnessed(ctx context.Context) (_ context.Context, same func() error) {
+	v := c.view.Load()
+	var over net.Conn
+	ctx = recorded(ctx, &over)
+	return ctx, func() error { return c.prover.after(ctx, v, over) }
 }
 
-// adoptVersion records the API server's version. Another version may serve
-// other kinds, and may grant what the former one refused.
-func (c *Connection) adoptVersion(version string, newEpoch bool) {
-	changed := c.server.Version != "" && version != "" && version != c.server.Version && !newEpoch
-	c.server.Version = version
-	if !changed {
-		return
+// Guard returns the round tripper of live reads and writes. next is one of the
+// connection's transport.
+func (c *Connection) Guard(next http.RoundTripper) http.RoundTripper {
+	return &liveGuard{p: &c.prover, next: next}
+}
+
+// OtherCluster returns an error if another cluster has answered, and its epoch
+// has not begun yet: caches may hold objects of both.
+func (c *Connection) OtherCluster() error {
+	if c.prover.otherClusterAnswered() {
+		return errOtherCluster
 	}
-	c.hooks.Replaced()
-	c.cfg.Spawn(func() {
-		ctx, cancel := context.WithTimeout(c.cfg.Context, c.cfg.RequestTimeout)
-		defer cancel()
-		_ = c.mapper.Refresh(ctx) // if it fails, the next look-up of a kind tries again
-		c.hooks.Resumed()
-	})
+	return nil
+}
+
+// Ask reports that the cluster is to be used. It returns false if the
+// connection is closed.
+func (c *Connection) Ask() bool { return c.notify(phase.Asked) }
+
+// Changed reports that the access to the cluster may have changed. It returns
+// false if the connection is closed.
+func (c *Connection) Changed() bool { return c.notify(phase.Changed) }
+
+// Release ends the connection unless the cluster is wanted by then.
+func (c *Connection) Release() {
+	c.post(message{Event: phase.Event{Kind: phase.Removed, Reason: ReasonReleased}})
+}
+
+// RolledBack reports that the history of an API group went backwards. The
+// informers of that group handle it alone, unless a resource of the core group
+// went back, or resources of more than one group within a short time: an
+// extension server that keeps its objects in memory begins a new history each
+// time it starts.
+func (c *Connection) RolledBack(group string) {
+	if c.signs.rollbacks.spread(group, time.Now()) {
+		c.notify(phase.RolledBack)
+	}
+}
+
+func (c *Connection) notify(kind phase.Kind) bool {
+	return c.post(message{Event: phase.Event{Kind: kind}})
+}
+
+// post puts a message into the mailbox, and handles the mailbox unless another
+// caller is doing so. It does not wait. It returns false if the cluster is
+// closed.
+func (c *Connection) post(m message) bool {
+	if !c.mailbox.put(m) {
+		m.found.drop()
+		return false
+	}
+	c.Drain()
+	return true
+}
+
+// Drain handles the mailbox, unless another caller is doing so.
+func (c *Connection) Drain() {
+	if c.cfg.Started() { // otherwise Start drains
+		c.mailbox.drain(c.handle)
+	}
+}
+
+// Close ends the connection for good, and waits for its work to end. Attempts
+// may still run on the workers, but their messages are dropped. It reports
+// whether a change may have been lost: messages were waiting or being handled,
+// or the cluster had left the phase Gone.
+func (c *Connection) Close() (pending bool) {
+	pending = c.mailbox.close() || c.view.Load().Phase != phase.Gone
+	c.cfg.Timers.Set(c.tick, time.Time{})
+	c.cfg.Timers.Set(c.prover.tick, time.Time{})
+	c.transport.Close()
+
+	return pending
 }

@@ -10,9 +10,9 @@
 // To look up:
 //  1. which events there are and what follows from them: step.go and act.go;
 //  2. how an attempt to connect works: connect.go;
-//  3. how the identity is queried, and who waits for that: identity.go and
-//     proof.go; package identity decides when it counts as proven;
-//  4. what requests wait for: guard.go;
+//  3. how the identity is queried, and who waits for that: identity.go,
+//     question.go and proof.go; package identity decides when it is proven;
+//  4. what requests wait for: guard.go and provenconn.go;
 //  5. what one of several API servers answers, and what that proves: member.go
 //     and health.go.
 //

@@ -4,11 +4,15 @@
 package connection
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"strconv"
+	"time"
 
-	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -17,15 +21,15 @@ import (
 // returns its answer, only if the server is known to be the cluster of the
 // epoch that the request is for.
 type guard struct {
-	c    *Connection
+	p    *prover
 	next http.RoundTripper
 	view *View
 }
 
-func newGuarded(c *Connection, v *View) *http.Client {
-	inner := c.transport.StreamClient()
+func newGuarded(p *prover, v *View) *http.Client {
+	inner := p.transport.StreamClient()
 	return &http.Client{
-		Transport:     &guard{c: c, next: inner.Transport, view: v},
+		Transport:     &guard{p: p, next: inner.Transport, view: v},
 		CheckRedirect: inner.CheckRedirect,
 	}
 }
@@ -36,40 +40,35 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	// An informer that will read what a watch carries asks for bookmarks. One
 	// that does not merely asks whether it may watch, and believes nothing that
 	// its own requests do not show.
-	question := q.Has("watch") && !q.Has("allowWatchBookmarks")
+	watch := q.Has("watch") && q.Has("allowWatchBookmarks")
+	question := q.Has("watch") && !watch
 	want := expectation{view: g.view, need: need{Age: identity.Soon, Anew: !question}, tolerant: !question}
 	if q.Has("continue") || question {
 		want.Age = identity.Age // a page is one of a list that began with a proof
 	}
-	if err := g.c.prover.prove(req.Context(), want); err != nil {
+	if err := g.p.prove(req.Context(), want); err != nil {
 		return nil, g.changed(err)
 	}
 	want.Age = identity.Age // by the time it is sent
-	resp, err := g.c.send(g.next, req, want)
-	g.c.noteOutcome(resp, err)
-	g.c.noteBroken(err)
+	resp, err := g.p.send(g.next, req, want)
+	g.p.noteOutcome(resp, err)
+	g.p.noteBroken(err)
 	if errors.Is(err, ErrMoved) {
 		return nil, g.changed(err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := g.c.prover.still(req.Context(), g.view); err != nil {
-		_ = resp.Body.Close()
-		return nil, g.changed(err)
-	}
-	if question {
-		return resp, nil
-	}
-	if q.Has("watch") {
-		err = g.c.prover.confirm(req.Context(), g.view)
+	err = g.p.still(req.Context(), g.view)
+	if err == nil && watch {
+		err = g.p.confirm(req.Context(), g.view)
 	}
 	if err != nil {
 		_ = resp.Body.Close()
 		return nil, g.changed(err)
 	}
-	if q.Has("watch") && (q.Get("sendInitialEvents") == "" || q.Get("fieldSelector") == "") {
-		resp.Body = newWatchBody(&g.c.prover, req, resp.Body)
+	if watch && (q.Get("sendInitialEvents") == "" || q.Get("fieldSelector") == "") {
+		resp.Body = newWatchBody(g.p, req, resp.Body)
 	}
 
 	return resp, nil
@@ -77,22 +76,49 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // send sends a request over a connection that is proven. A 401 makes that
 // connection suspect.
-func (c *Connection) send(next http.RoundTripper, req *http.Request, want expectation) (*http.Response, error) {
+func (p *prover) send(next http.RoundTripper, req *http.Request, want expectation) (*http.Response, error) {
 	var over net.Conn
-	ctx := transport.WithConnCheck(recorded(req.Context(), &over), c.prover.over(want))
+	ctx := transport.WithConnCheck(recorded(req.Context(), &over), p.over(want))
 	resp, err := next.RoundTrip(req.WithContext(ctx))
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		c.prover.suspect(want.view, over, resp.ProtoMajor > 1)
+		p.suspect(want.view, over, resp.ProtoMajor > 1)
 	}
 	return resp, err
 }
 
-// changed returns informerpool.ErrEpochChanged if the epoch of the request has
+// noteOutcome records whether a request of an informer succeeded.
+func (p *prover) noteOutcome(resp *http.Response, err error) {
+	class := transport.Classify(err)
+	switch {
+	case err == nil && resp.StatusCode < http.StatusBadRequest:
+		if p.signs.recovery.succeeded(time.Now()) {
+			p.hooks.Recovered()
+		}
+	case err == nil &&
+		(resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError),
+		class == transport.Unreachable, class == transport.Timeout:
+		p.signs.recovery.failed()
+	}
+}
+
+// noteBroken reports an error of a request or a stream. A probe follows at once
+// if the server refuses or breaks connections. No event is reported for streams
+// that end normally.
+func (p *prover) noteBroken(err error) {
+	if err == nil {
+		return
+	}
+	if class, _ := classify(err); class == phase.Unreachable && p.view.Load().Connected {
+		p.report(phase.Event{Kind: phase.Broken})
+	}
+}
+
+// changed returns identity.ErrEpochChanged if the epoch of the request has
 // ended: the informer continues with the next one at once. Until that has
 // begun, the informer retries after a while.
 func (g *guard) changed(err error) error {
-	if g.c.view.Load().Epoch != g.view.Epoch {
-		return informerpool.ErrEpochChanged
+	if g.p.view.Load().Epoch != g.view.Epoch {
+		return identity.ErrEpochChanged
 	}
 	return err
 }
@@ -102,32 +128,17 @@ func (g *guard) changed(err error) error {
 // without a proof, and returns no answer from another history than the one
 // requested.
 type liveGuard struct {
-	c    *Connection
+	p    *prover
 	next http.RoundTripper
-}
-
-// Guard returns the round tripper of live reads and writes. next is one of the
-// connection's transport.
-func (c *Connection) Guard(next http.RoundTripper) http.RoundTripper {
-	return &liveGuard{c: c, next: next}
-}
-
-// OtherCluster returns an error if another cluster has answered, and its epoch
-// has not begun yet: caches may hold objects of both.
-func (c *Connection) OtherCluster() error {
-	if c.prover.otherClusterAnswered() {
-		return errOtherCluster
-	}
-	return nil
 }
 
 // RoundTrip implements http.RoundTripper.
 func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
-	v := g.c.view.Load()
+	v := g.p.view.Load()
 	want := expectation{view: v, need: need{Age: identity.Age}}
-	err := g.c.hooks.WhyNot()
+	err := g.p.hooks.WhyNot()
 	if v.Connected {
-		err = g.c.prover.prove(req.Context(), want)
+		err = g.p.prove(req.Context(), want)
 	}
 	if err != nil {
 		if req.Body != nil {
@@ -136,15 +147,45 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	resp, err := g.c.send(g.next, req, want)
-	g.c.noteBroken(err)
+	resp, err := g.p.send(g.next, req, want)
+	g.p.noteBroken(err)
 	if err != nil || req.Method != http.MethodGet {
 		return resp, err
 	}
-	if err := g.c.prover.still(req.Context(), v); err != nil {
+	if err := g.p.still(req.Context(), v); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}
 
 	return resp, nil
+}
+
+// watchBody is the body of a watch.
+type watchBody struct {
+	io.ReadCloser
+
+	p     *prover
+	ctx   context.Context //nolint:containedctx // of the request: if it ended, the server did not end the watch
+	until time.Time       // when the server was to end it, as requested
+}
+
+// newWatchBody returns the body of a watch that has just been answered.
+func newWatchBody(p *prover, req *http.Request, body io.ReadCloser) *watchBody {
+	b := &watchBody{ReadCloser: body, p: p, ctx: req.Context()}
+	if seconds, err := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); err == nil && seconds > 0 {
+		b.until = time.Now().Add(time.Duration(seconds)*time.Second - time.Second)
+	}
+	return b
+}
+
+// Read implements io.Reader.
+func (b *watchBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if err != nil && b.ctx.Err() == nil {
+		b.p.ended(!errors.Is(err, io.EOF) || b.until.IsZero() || time.Now().Before(b.until))
+		if err != io.EOF { // a connection that broke wraps it
+			b.p.noteBroken(err)
+		}
+	}
+	return n, err
 }

@@ -4,6 +4,7 @@
 package connection
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"strings"
@@ -98,4 +99,33 @@ func failingChecks(text string) (names []string) {
 		}
 	}
 	return names
+}
+
+// fallbackPath is queried where the probe path is forbidden or missing. Every
+// Kubernetes API has it, and the default rules let every client read it.
+const fallbackPath = "/version"
+
+// alive queries path, or else the fallback, and returns the path that was
+// answered. A server that authenticates the client and forbids both paths is
+// alive, and so is a server that is too busy to answer. One that answers that
+// its checks fail is so as well, and results in an unhealthyError.
+func (q *queries) alive(ctx context.Context, ask getter, path string) (answered string, err error) {
+	err = q.once(ctx, ask, path)
+	class := transport.Classify(err)
+	if path != fallbackPath && (class == transport.Forbidden || class == transport.NotFound) {
+		path = fallbackPath
+		err = q.once(ctx, ask, path)
+	}
+	q.signs.busy.noteProbe(err)
+	if class := transport.Classify(err); class == transport.Forbidden || class == transport.Throttled {
+		return path, nil
+	}
+	return path, err
+}
+
+func (q *queries) once(ctx context.Context, ask getter, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	proof, err := ask(ctx, path)
+	return diagnose(proof, err)
 }

@@ -17,13 +17,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // identityPath is the object whose UID is, by convention, the cluster's.
 const identityPath = "/api/v1/namespaces/kube-system"
+
+// discoveryPath is queried where everything else is forbidden: the default
+// rules let every authenticated client read it.
+const discoveryPath = "/api"
 
 // identityWatch is the same query as a watch, which begins with the object in
 // any state that the server has in memory.
@@ -50,6 +54,21 @@ var (
 	errNoDiscovery = fmt.Errorf("no discovery in the answer: %w", transport.ErrNotKubernetes)
 )
 
+// getter sends one GET and returns what the answer proves.
+type getter func(ctx context.Context, path string) (transport.Proof, error)
+
+// queries are what a server is asked to find out what it is: its identity,
+// discovery and version here, and its health (health.go). Each takes no longer
+// than a probe may.
+type queries struct {
+	cluster string        // its name
+	timeout time.Duration // Config.ProbeTimeout
+	signs   *signs
+	// replaced is called when a server shows a certificate that none has shown
+	// before.
+	replaced func()
+}
+
 // identify returns the cluster's UID. With credentials that may not read it,
 // the identity is derived from the address and the trusted certificates: a
 // cluster that moves then counts as another one, which costs a list, and one
@@ -57,13 +76,13 @@ var (
 // identity: an API server that has just started forbids everything until it has
 // read its RBAC rules, and an identity derived from that would make the same
 // cluster another one.
-func (c *Connection) identify(ctx context.Context, ask getter, access resolver.Access, known string) (string, error) {
-	uid, err := c.kubeSystemUID(ctx, ask)
+func (q *queries) identify(ctx context.Context, ask getter, access resolver.Access, known string) (string, error) {
+	uid, err := q.kubeSystemUID(ctx, ask)
 	if known != "" && !presumed(known) {
-		patience, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
+		patience, cancel := context.WithTimeout(ctx, q.timeout)
 		defer cancel()
 		for withheld(err) && timetable.Sleep(patience, identityPause) {
-			uid, err = c.kubeSystemUID(ctx, ask)
+			uid, err = q.kubeSystemUID(ctx, ask)
 		}
 	}
 
@@ -76,9 +95,15 @@ func (c *Connection) identify(ctx context.Context, ask getter, access resolver.A
 	return presumedPrefix + hex.EncodeToString(sum[:8]), nil
 }
 
+// presumed reports whether an identity was derived, because the right to query
+// it is missing. No request waits for a proof of it. Instead, discovery is
+// queried as often as the identity would be, to see that there is an API server
+// at all.
+func presumed(uid string) bool { return strings.HasPrefix(uid, presumedPrefix) }
+
 // ProvenUID returns the UID that a cluster has proved in an epoch, or "" if its
 // identity was only derived from the way to it.
-func ProvenUID(epoch informerpool.Epoch) string {
+func ProvenUID(epoch identity.Epoch) string {
 	uid, _, _ := strings.Cut(string(epoch), "/")
 	if presumed(uid) {
 		return ""
@@ -97,12 +122,12 @@ func jittered(d time.Duration) time.Duration { return d - rand.N(d/2) }
 
 // kubeSystemUID queries the identity, and repeats that after a moment while the
 // server is too busy to answer, for as long as a probe may take.
-func (c *Connection) kubeSystemUID(ctx context.Context, ask getter) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
+func (q *queries) kubeSystemUID(ctx context.Context, ask getter) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	var busy error
 	for {
-		uid, err := c.askUID(ctx, ask)
+		uid, err := q.uid(ctx, ask)
 		if busy != nil && ctx.Err() != nil {
 			return "", busy // the server was busy, and the error now is only our own time-out
 		}
@@ -113,26 +138,26 @@ func (c *Connection) kubeSystemUID(ctx context.Context, ask getter) (string, err
 	}
 }
 
-// askUID queries the identity once. A server with too many requests counts
+// uid queries the identity once. A server with too many requests counts
 // watches separately, so a watch may still be answered. One whose storage does
 // not answer has its identity in memory, from where it serves watches, too.
-func (c *Connection) askUID(ctx context.Context, ask getter) (string, error) {
-	stored, cancel, sick := ctx, func() {}, c.signs.unhealthy.Load()
+func (q *queries) uid(ctx context.Context, ask getter) (string, error) {
+	stored, cancel, sick := ctx, func() {}, q.signs.unhealthy.Load()
 	if sick {
-		stored, cancel = context.WithTimeout(ctx, min(identityPatience, c.cfg.ProbeTimeout/2))
+		stored, cancel = context.WithTimeout(ctx, min(identityPatience, q.timeout/2))
 	}
-	uid, err := c.readUID(stored, ask, identityPath)
+	uid, err := q.readUID(stored, ask, identityPath)
 	cancel()
-	c.signs.busy.noteProof(err)
+	q.signs.busy.noteProof(err)
 	class := transport.Classify(err)
 	sick = sick && (class == transport.Server || class == transport.Timeout)
 	if sick {
-		if uid, err := c.readUID(ctx, ask, identityInMemory); err == nil {
+		if uid, err := q.readUID(ctx, ask, identityInMemory); err == nil {
 			return uid, nil
 		}
 	}
 	if sick || class == transport.Throttled {
-		if uid := c.watchUID(ctx, ask); uid != "" {
+		if uid := q.watchUID(ctx, ask); uid != "" {
 			return uid, nil
 		}
 	}
@@ -141,17 +166,17 @@ func (c *Connection) askUID(ctx context.Context, ask getter) (string, error) {
 }
 
 // readUID queries the identity by a GET.
-func (c *Connection) readUID(ctx context.Context, ask getter, path string) (string, error) {
+func (q *queries) readUID(ctx context.Context, ask getter, path string) (string, error) {
 	proof, err := ask(ctx, path)
-	if c.signs.certificates.add(proof.Certificate) {
-		c.hooks.Replaced()
+	if q.signs.certificates.add(proof.Certificate) {
+		q.replaced()
 	}
 	if err != nil {
 		return "", err
 	}
 	var namespace identityObject
 	if json.Unmarshal(proof.Body, &namespace) != nil || !namespace.usable() {
-		return "", c.nonsense(identityPath, errNoUID)
+		return "", q.nonsense(identityPath, errNoUID)
 	}
 	return namespace.Metadata.UID, nil
 }
@@ -174,9 +199,9 @@ func (o *identityObject) usable() bool {
 }
 
 // nonsense returns the error for an answer that no API server gives.
-func (c *Connection) nonsense(path string, err error) error {
+func (q *queries) nonsense(path string, err error) error {
 	return &transport.Error{
-		Cluster: c.name,
+		Cluster: q.cluster,
 		Op:      "GET " + path,
 		Class:   transport.NotKubernetes,
 		Err:     err,
@@ -184,24 +209,24 @@ func (c *Connection) nonsense(path string, err error) error {
 }
 
 // discovers returns nil if the server answers the root of discovery.
-func (c *Connection) discovers(ctx context.Context, ask getter) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
+func (q *queries) discovers(ctx context.Context, ask getter) error {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	proof, err := ask(ctx, discoveryPath)
-	c.signs.busy.noteProof(err)
+	q.signs.busy.noteProof(err)
 	if err != nil {
 		return err
 	}
 	var document metav1.TypeMeta
 	if json.Unmarshal(proof.Body, &document) != nil ||
 		document.Kind != "APIVersions" && document.Kind != "APIGroupDiscoveryList" {
-		return c.nonsense(discoveryPath, errNoDiscovery)
+		return q.nonsense(discoveryPath, errNoDiscovery)
 	}
 	return nil
 }
 
 // watchUID queries the identity by a watch, and returns "" if that fails.
-func (c *Connection) watchUID(ctx context.Context, ask getter) string {
+func (q *queries) watchUID(ctx context.Context, ask getter) string {
 	ctx, cancel := context.WithTimeout(ctx, identityPatience)
 	defer cancel()
 	proof, err := ask(ctx, identityWatch)
@@ -221,10 +246,10 @@ func (c *Connection) watchUID(ctx context.Context, ask getter) string {
 // an untrusted server.
 var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+[0-9A-Za-z.+_-]{0,64}$`)
 
-// serverVersion returns the API server's gitVersion, or "" if the server does
-// not report one: nothing depends on it.
-func (c *Connection) serverVersion(ctx context.Context, ask getter) string {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
+// version returns the API server's gitVersion, or "" if the server does not
+// report one: nothing depends on it.
+func (q *queries) version(ctx context.Context, ask getter) string {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	proof, err := ask(ctx, fallbackPath)
 	var version struct {

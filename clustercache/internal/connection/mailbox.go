@@ -4,9 +4,14 @@
 package connection
 
 import (
+	"net"
+	"sync"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // message is an event, with the result of an attempt if it has one.
@@ -17,116 +22,91 @@ type message struct {
 	labels map[string]string
 }
 
-// Ask reports that the cluster is to be used. It returns false if the
-// connection is closed.
-func (c *Connection) Ask() bool { return c.notify(phase.Asked) }
-
-// Changed reports that the access to the cluster may have changed. It returns
-// false if the connection is closed.
-func (c *Connection) Changed() bool { return c.notify(phase.Changed) }
-
-// Release ends the connection unless the cluster is wanted by then.
-func (c *Connection) Release() {
-	c.post(message{Event: phase.Event{Kind: phase.Removed, Reason: ReasonReleased}})
+// result is the result of a connect attempt.
+type result struct {
+	candidate *transport.Candidate // nil: the access already in use was proven
+	access    resolver.Access
+	uid       string
+	version   string // not queried without a candidate
+	path      string
+	use       *identity.Access // of the candidate's connections; nil without a candidate
+	moved     bool             // which lead to another address
+	number    uint64           // number of the identity query
+	sent      time.Time        // when that query was sent
+	over      net.Conn         // the connection of that query
 }
 
-// RolledBack reports that the history of an API group went backwards. The
-// informers of that group handle it alone, unless a resource of the core group
-// went back, or resources of more than one group within a short time: an
-// extension server that keeps its objects in memory begins a new history each
-// time it starts.
-func (c *Connection) RolledBack(group string) {
-	if c.signs.rollbacks.spread(group, time.Now()) {
-		c.notify(phase.RolledBack)
+// drop closes the candidate of a result that is not adopted.
+func (f *result) drop() {
+	if f != nil && f.candidate != nil {
+		f.candidate.Close()
 	}
 }
 
-// noteBroken reports an error of a request or a stream. A probe follows at once
-// if the server refuses or breaks connections. No message is posted for streams
-// that end normally.
-func (c *Connection) noteBroken(err error) {
-	if err == nil {
+// mailbox holds messages until they are handled, one at a time.
+type mailbox struct {
+	done chan struct{} // closed with the mailbox
+
+	mu       sync.Mutex // protects what follows; nothing else is locked under it
+	messages []message
+	handling bool
+	closed   bool
+}
+
+// put adds a message. It returns false if the mailbox is closed.
+func (b *mailbox) put(m message) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	if !b.closed {
+		b.messages = append(b.messages, m)
+	}
+	return !b.closed
+}
+
+// drain handles the messages, unless another caller is doing so: that caller
+// sees every message that was put before it stops.
+func (b *mailbox) drain(handle func(message)) {
+	b.mu.Lock()
+	if b.handling {
+		b.mu.Unlock()
 		return
 	}
-	if class, _ := classify(err); class == phase.Unreachable && c.view.Load().Connected {
-		c.notify(phase.Broken)
+	b.handling = true
+	for len(b.messages) > 0 && !b.closed {
+		m := b.messages[0]
+		b.messages = b.messages[1:]
+		b.mu.Unlock()
+
+		handle(m)
+		b.mu.Lock()
 	}
+
+	rest := b.messages
+	b.handling, b.messages = false, nil
+	b.mu.Unlock()
+
+	dropAll(rest)
 }
 
-func (c *Connection) notify(kind phase.Kind) bool {
-	return c.post(message{Event: phase.Event{Kind: kind}})
-}
-
-// post puts a message into the mailbox, and handles the mailbox unless another
-// caller is doing so. It does not wait. It returns false if the cluster is
-// closed.
-func (c *Connection) post(m message) bool {
-	c.mu.Lock()
-	if c.mu.closed {
-		c.mu.Unlock()
-
-		m.found.drop()
-		return false
+// close drops the messages that wait, and all later ones. It reports whether
+// messages were waiting or being handled.
+func (b *mailbox) close() (pending bool) {
+	b.mu.Lock()
+	if !b.closed {
+		close(b.done)
 	}
-	c.mu.mailbox = append(c.mu.mailbox, m)
-	c.mu.Unlock()
+	pending = b.handling || len(b.messages) > 0
+	rest := b.messages
+	b.closed, b.messages = true, nil
+	b.mu.Unlock()
 
-	c.Drain()
-
-	return true
-}
-
-// Drain handles the mailbox, unless another caller is doing so: that caller
-// sees every message that was posted before it stops.
-func (c *Connection) Drain() {
-	if !c.cfg.Started() {
-		return // Start drains
-	}
-	c.mu.Lock()
-	if c.mu.handling {
-		c.mu.Unlock()
-		return
-	}
-	c.mu.handling = true
-	for len(c.mu.mailbox) > 0 && !c.mu.closed {
-		m := c.mu.mailbox[0]
-		c.mu.mailbox = c.mu.mailbox[1:]
-		c.mu.Unlock()
-
-		c.handle(m)
-		c.mu.Lock()
-	}
-
-	rest := c.mu.mailbox
-	c.mu.handling, c.mu.mailbox = false, nil
-	c.mu.Unlock()
-
-	for _, m := range rest {
-		m.found.drop()
-	}
-}
-
-// Close ends the connection for good, and waits for its work to end. Attempts
-// may still run on the workers, but their messages are dropped. It reports
-// whether a change may have been lost: messages were waiting or being handled,
-// or the cluster had left the phase Gone.
-func (c *Connection) Close() (pending bool) {
-	c.mu.Lock()
-	if !c.mu.closed {
-		close(c.done)
-	}
-	c.mu.closed = true
-	rest := c.mu.mailbox
-	pending = c.mu.handling || len(rest) > 0 || c.view.Load().Phase != phase.Gone
-	c.mu.mailbox = nil
-	c.mu.Unlock()
-
-	for _, m := range rest {
-		m.found.drop()
-	}
-	c.cfg.Timers.Set(c.tick, time.Time{})
-	c.cfg.Timers.Set(c.prover.tick, time.Time{})
-	c.transport.Close()
-
+	dropAll(rest)
 	return pending
+}
+
+func dropAll(messages []message) {
+	for _, m := range messages {
+		m.found.drop()
+	}
 }

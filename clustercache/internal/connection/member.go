@@ -6,7 +6,6 @@ package connection
 import (
 	"context"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
@@ -26,39 +25,50 @@ import (
 // connections over HTTP/1.1 that are left because they refused a request.
 const sickPause = 30 * time.Second
 
+// probe queries the server's health.
+func (a *attempt) probe() message {
+	began := time.Now()
+	_, err := a.health(a.ctx, a.start.path)
+	a.cfg.Metrics.Probed(began, err)
+	if err != nil {
+		return message{Event: failure(a.start.revision, err)}
+	}
+	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: a.start.revision}}
+}
+
 // health queries the server's health over the access in use: over a kept
 // connection and, if what is answered may be that of one member alone, over a
 // new one. What would disconnect the cluster is asked over a new connection
 // first. The better of two answers counts.
 func (a *attempt) health(ctx context.Context, path string) (answered string, err error) {
-	c := a.c
+	p := a.prover
 	var over, fresh net.Conn
-	kept := func() (string, error) { return c.alive(recorded(ctx, &over), c.probeAside, path) }
-	anew := func() (string, error) { return c.alive(recorded(ctx, &fresh), c.transport.ProbeAnew, path) }
+	kept := func() (string, error) { return p.queries.alive(recorded(ctx, &over), p.probeAside, path) }
+	anew := func() (string, error) { return p.queries.alive(recorded(ctx, &fresh), p.transport.ProbeAnew, path) }
 	if a.start.lastChance {
 		answered, err = anew()
 		if class, _ := classify(err); err == nil || class == phase.Unreachable || class == phase.Rejected {
 			if other, again := kept(); badness(again) < badness(err) {
 				answered, err = other, again
 			} else if badness(again) > badness(err) {
-				c.leave(over)
+				p.leave(over)
 			}
 		}
 	} else {
 		answered, err = kept()
 		doubtful := transport.Classify(err) == transport.Unauthorized ||
-			unhealthy(err) != nil && (!a.start.sick || c.signs.opinions.due(sickPause))
+			unhealthy(err) != nil && (!a.start.sick || p.signs.opinions.due(sickPause))
 		if doubtful {
 			if other, again := anew(); badness(again) < badness(err) {
 				answered, err = other, again
-				c.leave(over)
+				p.leave(over)
 			}
 		}
 	}
-	c.signs.unhealthy.Store(unhealthy(err) != nil)
-	if ctx.Value(proofKey{}) != nil && c.prover.otherClusterAnswered() {
-		c.prover.condemn(over)
-		c.prover.condemn(fresh)
+	p.signs.unhealthy.Store(unhealthy(err) != nil)
+	if ctx.Value(proofKey{}) != nil && p.otherClusterAnswered() {
+		p.condemn(over)
+		p.condemn(fresh)
 	}
 
 	return answered, err
@@ -78,66 +88,18 @@ func badness(err error) int {
 // leave uses a connection no longer: it leads to a member that answers worse
 // than another one. What it already carries goes on. A connection without a
 // proof carries nothing, and is closed, since nothing will be asked over it.
-func (c *Connection) leave(over net.Conn) {
+func (p *prover) leave(over net.Conn) {
 	k, ok := over.(*provenConn)
 	if !ok {
 		return
 	}
-	unproven := c.prover.unproven(k)
-	c.transport.Leave(k)
+	unproven := p.unproven(k)
+	p.transport.Leave(k)
 	if unproven {
 		_ = k.Close()
 	}
-	c.cfg.Log.V(1).Info("Connection left, since another one is answered better", "cluster", c.name)
-	c.hooks.Resumed()
-}
-
-// rarely limits how often something is done.
-type rarely struct {
-	mu   sync.Mutex // protects last; nothing else is locked under it
-	last time.Time
-}
-
-// due reports whether the last time was at least pause ago, and counts this one
-// if so.
-func (r *rarely) due(pause time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	now := time.Now()
-	if !r.last.IsZero() && now.Sub(r.last) < pause {
-		return false
-	}
-	r.last = now
-	return true
-}
-
-// perhapsAlone reports whether an error is the answer of a member that others
-// may not give to an identity query.
-func perhapsAlone(err error, expected string) bool {
-	switch transport.Classify(err) {
-	case transport.Unauthorized, transport.Server, transport.NotKubernetes:
-		return true
-	}
-	return withheld(err) && !presumed(expected)
-}
-
-// secondOpinion repeats an identity query that was answered badly over a new
-// connection. If the expected cluster answers there, the first connection is
-// left. It reports whether that answer counts.
-func (p *prover) secondOpinion(ctx context.Context, q *question, uid string, err error) bool {
-	if !perhapsAlone(err, uid) || !p.opinions.due(identity.Retry) {
-		return false
-	}
-	var over net.Conn
-	found, err := p.whoAnswers(withIdentityQuery(ctx, &over), p.c.transport.ProbeAnew, uid)
-	if err != nil || found != uid {
-		return false
-	}
-	p.c.leave(q.over)
-	q.over = over
-
-	return true
+	p.cfg.Log.V(1).Info("Connection left, since another one is answered better", "cluster", p.queries.cluster)
+	p.hooks.Resumed()
 }
 
 // suspect asks for the identity over a connection that refused a request. The
@@ -153,7 +115,7 @@ func (p *prover) suspect(v *View, over net.Conn, multiplexed bool) {
 		return
 	case !multiplexed:
 		if p.suspicions.due(sickPause) {
-			p.c.leave(over)
+			p.leave(over)
 		}
 		return
 	}

@@ -6,15 +6,12 @@ package connection
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -26,18 +23,6 @@ const (
 	// doubles.
 	proofTries = 9
 	proofPause = 10 * time.Millisecond
-)
-
-var (
-	// errOtherCluster indicates that another cluster than before answers at the
-	// address.
-	errOtherCluster = fmt.Errorf("%w: another cluster answers", ErrNotConnected)
-	// ErrMoved indicates that another history began while a request was under
-	// way.
-	ErrMoved = fmt.Errorf("%w: another history began during the request", ErrNotConnected)
-	// errUnsteady indicates that connections were made faster than the identity
-	// could be queried.
-	errUnsteady = fmt.Errorf("%w: connections do not last", ErrNotConnected)
 )
 
 // prover queries the identity of a cluster for the requests that need it: the
@@ -52,13 +37,20 @@ var (
 // There is one query at a time, whatever the number of requests that wait for
 // it.
 type prover struct {
-	c    *Connection
+	cfg       *Config
+	hooks     Hooks
+	transport *transport.Transport
+	view      *atomic.Pointer[View]
+	signs     *signs
+	queries   queries
+	report    func(phase.Event) // posts an event to the connection
+
 	tick *timetable.Timer // renews the proof in time
 	// opinions limits the queries that are repeated over a new connection, and
 	// suspicions the connections over HTTP/1.1 that refused a request.
 	opinions, suspicions rarely
 
-	other atomic.Pointer[informerpool.Epoch] // the epoch in which another cluster answered; nil: none
+	other atomic.Pointer[identity.Epoch] // the epoch in which another cluster answered; nil: none
 
 	mu struct {
 		sync.Mutex // only the lock of Config.Spawn is taken under it
@@ -85,24 +77,13 @@ type expectation struct {
 	by *provenConn
 }
 
-func (p *prover) init(c *Connection) {
-	p.c = c
-	p.tick = timetable.NewTimer(p.renew)
-}
-
 // otherClusterAnswered reports whether another cluster answered, and its epoch
 // has not begun yet. An answer to a query of an epoch that has ended proves
 // nothing.
 func (p *prover) otherClusterAnswered() bool {
 	epoch := p.other.Load()
-	return epoch != nil && *epoch == p.c.view.Load().Epoch
+	return epoch != nil && *epoch == p.view.Load().Epoch
 }
-
-// presumed reports whether an identity was derived, because the right to query
-// it is missing. No request waits for a proof of it. Instead, discovery is
-// queried as often as the identity would be, to see that there is an API server
-// at all.
-func presumed(uid string) bool { return strings.HasPrefix(uid, presumedPrefix) }
 
 // prove returns nil if the expected cluster is known to answer, and queries
 // its identity if necessary.
@@ -129,25 +110,13 @@ func (p *prover) still(ctx context.Context, v *View) error {
 	switch {
 	case p.otherClusterAnswered():
 		return errOtherCluster
-	case p.c.view.Load().Epoch != v.Epoch:
+	case p.view.Load().Epoch != v.Epoch:
 		return ErrMoved
 	case p.pending():
 		return p.prove(ctx, expectation{view: v, need: need{Age: identity.Age}})
 	}
 
 	return nil
-}
-
-// Witnessed returns a context for requests, and a function to call after their
-// answers, which queries the identity over the connection of the last of them.
-// It returns an error if another cluster answers now, or another history began
-// since: then it is not known which the answers belong to. Without an answer to
-// the query, the proof that admitted the requests stands.
-func (c *Connection) Witnessed(ctx context.Context) (_ context.Context, same func() error) {
-	v := c.view.Load()
-	var over net.Conn
-	ctx = recorded(ctx, &over)
-	return ctx, func() error { return c.prover.after(ctx, v, over) }
 }
 
 // after queries the identity anew.
@@ -173,7 +142,7 @@ func (p *prover) until(ctx context.Context, want expectation) error {
 		if p.otherClusterAnswered() {
 			return errOtherCluster
 		}
-		if p.c.view.Load().Epoch != want.view.Epoch {
+		if p.view.Load().Epoch != want.view.Epoch {
 			return ErrMoved
 		}
 		p.mu.Lock()
@@ -254,7 +223,7 @@ func (p *prover) adopt(f *result, newEpoch bool) {
 		p.other.Store(nil)
 	}
 	if again {
-		p.c.hooks.Doubted()
+		p.hooks.Doubted()
 	}
 	p.mu.Lock()
 	k, _ := f.over.(*provenConn)
@@ -271,12 +240,12 @@ func (p *prover) adopt(f *result, newEpoch bool) {
 // renew queries the identity if the proof is about to be too old for reads, or
 // a connection for which no request waits has none.
 func (p *prover) renew() {
-	v := p.c.view.Load()
+	v := p.view.Load()
 	if !v.Connected {
 		return
 	}
 	if p.otherClusterAnswered() { // the attempt that was to resolve it has failed
-		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+		p.report(phase.Event{Kind: phase.Doubted})
 		p.schedule(true)
 		return
 	}
@@ -296,7 +265,7 @@ func (p *prover) renew() {
 // schedule sets the timer for the next renewal; failed means that the last
 // query was not answered.
 func (p *prover) schedule(failed bool) {
-	v, now := p.c.view.Load(), time.Now()
+	v, now := p.view.Load(), time.Now()
 	var at time.Time
 	switch {
 	case v.Connected && failed:
@@ -306,5 +275,5 @@ func (p *prover) schedule(failed bool) {
 		at = p.mu.ledger.Due(presumed(v.UID), now)
 		p.mu.Unlock()
 	}
-	p.c.cfg.Timers.Set(p.tick, at)
+	p.cfg.Timers.Set(p.tick, at)
 }

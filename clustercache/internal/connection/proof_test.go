@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
@@ -23,8 +22,7 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	c := &Connection{}
 	former := &View{Server: Server{UID: "a"}, Epoch: "a/0", Connected: true}
 	c.view.Store(former)
-	c.prover.init(c)
-	p := &c.prover
+	p := &prover{view: &c.view}
 	proven := func(uid string) {
 		proof := identity.Proof{UID: uid, Sent: time.Now(), Number: p.number()}
 		p.mu.ledger.Adopted(&identity.Access{}, false, proof, nil, 0)
@@ -47,9 +45,7 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 func TestHazardConnectionIsMadeWhileAnotherIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spawned := 0
-		c := &Connection{cfg: &Config{Spawn: func(func()) bool { spawned++; return false }}}
-		c.prover.init(c)
-		p := &c.prover
+		p := &prover{cfg: &Config{Spawn: func(func()) bool { spawned++; return false }}}
 		v := &View{Server: Server{UID: "a"}}
 		under := &question{done: make(chan struct{})}
 		p.mu.confirming = under
@@ -74,13 +70,12 @@ func TestHazardConnectionIsMadeWhileAnotherIsConfirmed(t *testing.T) {
 // an attempt to connect finds the former cluster again, whose epoch has the same
 // name as before.
 func TestHazardFormerClusterReturns(t *testing.T) {
-	c := &Connection{cfg: &Config{Timers: timetable.NewTimers()}}
+	c := &Connection{}
 	in := func(uid string) {
-		c.view.Store(&View{Server: Server{UID: uid}, Epoch: informerpool.Epoch(uid + "/0")})
+		c.view.Store(&View{Server: Server{UID: uid}, Epoch: identity.Epoch(uid + "/0")})
 	}
 	in("a")
-	c.prover.init(c)
-	p := &c.prover
+	p := &prover{cfg: &Config{Timers: timetable.NewTimers()}, view: &c.view, tick: timetable.NewTimer(func() {})}
 	epoch := c.view.Load().Epoch
 	p.other.Store(&epoch)
 	require.True(t, p.otherClusterAnswered())
@@ -119,9 +114,7 @@ func (c *slowConn) Close() error {
 // nothing over it.
 func TestHazardConnectionIsUsedWhileItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Connection{}
-		c.prover.init(c)
-		p := &c.prover
+		p := &prover{}
 		slow := &slowConn{closing: make(chan struct{}), end: make(chan struct{})}
 		k := &provenConn{Conn: slow, p: p}
 		p.mu.ledger.Dialed(k, identity.Dial{Access: &identity.Access{}})

@@ -5,13 +5,8 @@ package connection
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
-	"net/http"
-	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -64,11 +59,10 @@ func (c *provenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// provenDials wraps a dialer so that requests wait for a proof before they use
-// a new connection: another cluster with the same certificates may be behind
-// the same address now.
-func (c *Connection) provenDials(dial transport.DialFunc, use *identity.Access) transport.DialFunc {
-	p := &c.prover
+// dials wraps a dialer so that requests wait for a proof before they use a new
+// connection: another cluster with the same certificates may be behind the same
+// address now.
+func (p *prover) dials(dial transport.DialFunc, use *identity.Access) transport.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		number := p.number()
 		conn, err := dial(ctx, network, address)
@@ -102,32 +96,6 @@ func (c *Connection) provenDials(dial transport.DialFunc, use *identity.Access) 
 
 		return k, nil
 	}
-}
-
-// probeAside queries path. If that needs a new connection, or finds one that has
-// no proof, an identity query follows.
-func (c *Connection) probeAside(ctx context.Context, path string) (transport.Proof, error) {
-	if ctx.Value(proofKey{}) == nil {
-		ctx = transport.WithConnCheck(ctx, func(_ context.Context, over net.Conn) error {
-			if c.prover.unproven(over) {
-				c.prover.soon()
-			}
-			return nil
-		})
-	}
-	return c.transport.ProbeAside(ctx, path)
-}
-
-// soon starts a query that no request waits for. Connections that lead to
-// another cluster for a moment are detected in that moment.
-func (p *prover) soon() {
-	v := p.c.view.Load()
-	if !v.Connected || presumed(v.UID) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.askLocked(expectation{view: v})
 }
 
 // concluded records that a query has ended.
@@ -171,39 +139,9 @@ func (p *prover) over(want expectation) transport.ConnCheck {
 // delay but that of the query: an informer is synced as soon as its server has
 // answered.
 func (p *prover) admit(ctx context.Context, k *provenConn) error {
-	v := p.c.view.Load()
+	v := p.view.Load()
 	if v.UID == "" || presumed(v.UID) {
 		return nil
 	}
 	return p.until(ctx, expectation{view: v, need: need{Over: k}})
-}
-
-// watchBody is the body of a watch.
-type watchBody struct {
-	io.ReadCloser
-
-	p     *prover
-	ctx   context.Context //nolint:containedctx // of the request: if it ended, the server did not end the watch
-	until time.Time       // when the server was to end it, as requested
-}
-
-// newWatchBody returns the body of a watch that has just been answered.
-func newWatchBody(p *prover, req *http.Request, body io.ReadCloser) *watchBody {
-	b := &watchBody{ReadCloser: body, p: p, ctx: req.Context()}
-	if seconds, err := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); err == nil && seconds > 0 {
-		b.until = time.Now().Add(time.Duration(seconds)*time.Second - time.Second)
-	}
-	return b
-}
-
-// Read implements io.Reader.
-func (b *watchBody) Read(into []byte) (int, error) {
-	n, err := b.ReadCloser.Read(into)
-	if err != nil && b.ctx.Err() == nil {
-		b.p.ended(!errors.Is(err, io.EOF) || b.until.IsZero() || time.Now().Before(b.until))
-		if err != io.EOF { // a connection that broke wraps it
-			b.p.c.noteBroken(err)
-		}
-	}
-	return n, err
 }

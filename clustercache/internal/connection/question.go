@@ -42,7 +42,7 @@ func (p *prover) askLocked(want expectation) *question {
 		return p.mu.flight
 	}
 	q := &question{done: make(chan struct{})}
-	if !p.c.cfg.Spawn(func() { p.ask(q, want) }) {
+	if !p.cfg.Spawn(func() { p.ask(q, want) }) {
 		return nil
 	}
 	p.mu.flight = q
@@ -51,10 +51,10 @@ func (p *prover) askLocked(want expectation) *question {
 
 // ask sends the query.
 func (p *prover) ask(q *question, want expectation) {
-	ctx, cancel := context.WithTimeout(p.c.cfg.Context, 2*p.c.cfg.ProbeTimeout)
+	ctx, cancel := context.WithTimeout(p.cfg.Context, 2*p.cfg.ProbeTimeout)
 	defer cancel()
 
-	multiplexed := p.c.transport.Multiplexed()
+	multiplexed := p.transport.Multiplexed()
 	p.mu.Lock()
 	way, by := p.mu.ledger.Way(multiplexed)
 	if want.by != nil {
@@ -76,20 +76,20 @@ func (p *prover) ask(q *question, want expectation) {
 	case err == nil && presumed(want.view.UID):
 		// The right to read the UID was granted. The refresh makes the UID the
 		// identity.
-		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+		p.report(phase.Event{Kind: phase.Doubted})
 	case err == nil:
 		err = errOtherCluster
 		if before := p.other.Swap(&want.view.Epoch); before == nil || *before != want.view.Epoch {
-			p.c.hooks.Doubted() // once: the attempt that is to resolve it may fail for hours
+			p.hooks.Doubted() // once: the attempt that is to resolve it may fail for hours
 		}
 		p.condemn(q.over)
-		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+		p.report(phase.Event{Kind: phase.Doubted})
 	case transport.Classify(err) == transport.Unauthorized:
-		p.c.post(message{Event: phase.Event{Kind: phase.Unauthorized, Revision: p.c.transport.Revision()}})
+		p.report(phase.Event{Kind: phase.Unauthorized, Revision: p.transport.Revision()})
 	case withheld(err) && !presumed(want.view.UID):
 		// The right to read the UID was withdrawn. The refresh derives an
 		// identity instead; without it, no request would ever get past here.
-		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+		p.report(phase.Event{Kind: phase.Doubted})
 	}
 
 	p.mu.Lock()
@@ -108,9 +108,9 @@ func (p *prover) ask(q *question, want expectation) {
 	p.mu.Unlock()
 
 	if verdict != nil {
-		p.c.post(*verdict)
+		p.report(*verdict)
 	}
-	p.c.noteBroken(err)
+	p.noteBroken(err)
 	p.schedule(err != nil)
 	if err == nil {
 		p.lookAtVersion(ctx, fresh)
@@ -121,13 +121,13 @@ func (p *prover) ask(q *question, want expectation) {
 func (p *prover) getter(way identity.Way, by *provenConn) getter {
 	switch way {
 	case identity.Anew:
-		return p.c.transport.ProbeAnew
+		return p.transport.ProbeAnew
 	case identity.Over:
 		return func(ctx context.Context, path string) (transport.Proof, error) {
-			return p.c.transport.ProbeOver(ctx, path, by)
+			return p.transport.ProbeOver(ctx, path, by)
 		}
 	default:
-		return p.c.transport.ProbeAside
+		return p.transport.ProbeAside
 	}
 }
 
@@ -136,14 +136,14 @@ func (p *prover) getter(way identity.Way, by *provenConn) getter {
 // periodically checks whether the identity is still withheld.
 func (p *prover) whoAnswers(ctx context.Context, ask getter, uid string) (string, error) {
 	if !presumed(uid) {
-		return p.c.kubeSystemUID(ctx, ask)
+		return p.queries.kubeSystemUID(ctx, ask)
 	}
 	p.mu.Lock()
 	due := p.mu.ledger.AsksWithheld(time.Now())
 	p.mu.Unlock()
 
 	if due {
-		found, err := p.c.kubeSystemUID(ctx, ask)
+		found, err := p.queries.kubeSystemUID(ctx, ask)
 		if !withheld(err) {
 			return found, err
 		}
@@ -152,12 +152,12 @@ func (p *prover) whoAnswers(ctx context.Context, ask getter, uid string) (string
 		p.mu.Unlock()
 	}
 
-	return uid, p.c.discovers(ctx, ask)
+	return uid, p.queries.discovers(ctx, ask)
 }
 
-// verdictLocked records how a query ended, and returns the message that follows
+// verdictLocked records how a query ended, and returns the event that follows
 // for the cluster: none, unless queries fail for a while or have done so.
-func (p *prover) verdictLocked(err error) *message {
+func (p *prover) verdictLocked(err error) *phase.Event {
 	var verdict identity.Verdict
 	switch class := transport.Classify(err); {
 	case err == nil:
@@ -170,11 +170,11 @@ func (p *prover) verdictLocked(err error) *message {
 	}
 	switch verdict {
 	case identity.Recognized:
-		return &message{Event: phase.Event{Kind: phase.Recognized}}
+		return &phase.Event{Kind: phase.Recognized}
 	case identity.Unrecognized:
-		m := failure("", err)
-		m.Kind = phase.Unrecognized
-		return &m
+		e := failure("", err)
+		e.Kind = phase.Unrecognized
+		return &e
 	default:
 		return nil
 	}
@@ -184,13 +184,13 @@ func (p *prover) verdictLocked(err error) *message {
 // process may have answered: servers are upgraded in place. Another version is
 // reason enough to query everything again.
 func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
-	known := p.c.view.Load().Version
+	known := p.view.Load().Version
 	p.mu.Lock()
 	wanted := p.mu.ledger.Replaced(fresh, time.Now())
 	p.mu.Unlock()
 
-	if version := p.version(ctx, p.c.probeAside, known, wanted); version != "" && version != known {
-		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+	if version := p.version(ctx, p.probeAside, known, wanted); version != "" && version != known {
+		p.report(phase.Event{Kind: phase.Doubted})
 	}
 }
 
@@ -204,9 +204,63 @@ func (p *prover) version(ctx context.Context, ask getter, known string, wanted b
 	if !due {
 		return known
 	}
-	version := p.c.serverVersion(ctx, ask)
+	version := p.queries.version(ctx, ask)
 	p.mu.Lock()
 	p.mu.ledger.VersionAnswered(version != "")
 	p.mu.Unlock()
 	return version
+}
+
+// perhapsAlone reports whether an error is the answer of a member that others
+// may not give to an identity query.
+func perhapsAlone(err error, expected string) bool {
+	switch transport.Classify(err) {
+	case transport.Unauthorized, transport.Server, transport.NotKubernetes:
+		return true
+	}
+	return withheld(err) && !presumed(expected)
+}
+
+// secondOpinion repeats an identity query that was answered badly over a new
+// connection. If the expected cluster answers there, the first connection is
+// left. It reports whether that answer counts.
+func (p *prover) secondOpinion(ctx context.Context, q *question, uid string, err error) bool {
+	if !perhapsAlone(err, uid) || !p.opinions.due(identity.Retry) {
+		return false
+	}
+	var over net.Conn
+	found, err := p.whoAnswers(withIdentityQuery(ctx, &over), p.transport.ProbeAnew, uid)
+	if err != nil || found != uid {
+		return false
+	}
+	p.leave(q.over)
+	q.over = over
+
+	return true
+}
+
+// probeAside queries path. If that needs a new connection, or finds one that has
+// no proof, an identity query follows.
+func (p *prover) probeAside(ctx context.Context, path string) (transport.Proof, error) {
+	if ctx.Value(proofKey{}) == nil {
+		ctx = transport.WithConnCheck(ctx, func(_ context.Context, over net.Conn) error {
+			if p.unproven(over) {
+				p.soon()
+			}
+			return nil
+		})
+	}
+	return p.transport.ProbeAside(ctx, path)
+}
+
+// soon starts a query that no request waits for. Connections that lead to
+// another cluster for a moment are detected in that moment.
+func (p *prover) soon() {
+	v := p.view.Load()
+	if !v.Connected || presumed(v.UID) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.askLocked(expectation{view: v})
 }

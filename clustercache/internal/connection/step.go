@@ -4,12 +4,17 @@
 package connection
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // handle takes one step of the state machine and executes the actions it
@@ -96,6 +101,89 @@ func (c *Connection) admit(m *message) bool {
 	}
 
 	return true
+}
+
+// adopt puts the result of a connect attempt to use.
+func (c *Connection) adopt(m *message) {
+	f := m.found
+	if f == nil {
+		return // a probe, or a refresh that found no change
+	}
+	if f.candidate != nil {
+		if err := f.candidate.Use(); err != nil {
+			m.Kind, m.Class, m.Err, m.Reason = phase.Failed, phase.Trouble, err, string(transport.Classify(err))
+			return
+		}
+	}
+
+	f.moved = resolver.Diff(c.server.Access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0
+	if f.moved {
+		c.transport.CutStreams(f.access.Revision()) // they resume at the new address
+	}
+	if c.server.Access.Revision() != f.access.Revision() {
+		c.server.AccessSince = time.Now()
+	}
+	c.server.Access, c.path = f.access, f.path
+	m.NewEpoch = c.server.UID != "" && c.server.UID != f.uid
+	if m.NewEpoch {
+		c.mapper.Reset() // it describes what the other cluster serves
+	}
+	c.adoptVersion(f.version, m.NewEpoch)
+	c.server.UID = f.uid
+	c.prover.adopt(f, m.NewEpoch)
+}
+
+// adoptVersion records the API server's version. Another version may serve
+// other kinds, and may grant what the former one refused.
+func (c *Connection) adoptVersion(version string, newEpoch bool) {
+	changed := c.server.Version != "" && version != "" && version != c.server.Version && !newEpoch
+	c.server.Version = version
+	if !changed {
+		return
+	}
+	c.hooks.Replaced()
+	c.cfg.Spawn(func() {
+		ctx, cancel := context.WithTimeout(c.cfg.Context, c.cfg.RequestTimeout)
+		defer cancel()
+		_ = c.mapper.Refresh(ctx) // if it fails, the next look-up of a kind tries again
+		c.hooks.Resumed()
+	})
+}
+
+// publish shows the state to readers.
+func (c *Connection) publish(before phase.State) {
+	s, old := c.state, c.view.Load()
+	v := *old
+	v.Phase, v.Since, v.Failure, v.Answers = s.Phase, s.Since, s.Failure, s.Answers
+	v.LostSince, v.NextAttempt = s.LostSince, s.NextAttempt()
+	v.Checked.count(&before, &s)
+	v.Labels = c.labels
+	v.Server = c.server
+	if s.Phase != before.Phase {
+		from := max(len(old.Timeline)-timelineLimit+1, 0)
+		v.Timeline = slices.Concat(old.Timeline[from:], []Transition{{
+			Time:   s.Since,
+			Phase:  s.Phase,
+			Reason: s.Reason,
+		}})
+	}
+	epoch := identity.Epoch(fmt.Sprintf("%s/%d", c.server.UID, c.history))
+	if c.server.UID != "" && epoch != v.Epoch {
+		if v.Epoch != "" {
+			v.Resets++
+		}
+		v.Epoch, v.Client = epoch, newGuarded(&c.prover, &v)
+	}
+
+	v.Connected = s.Connected
+	switch {
+	case s.Connected && !before.Connected:
+		v.Connects++
+	case !s.Connected && before.Connected:
+		v.Up = make(chan struct{})
+	}
+
+	c.view.Store(&v)
 }
 
 // relabel takes the labels of the cluster from the running attempt, whether or

@@ -4,15 +4,12 @@
 package connection
 
 import (
-	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/identity"
 )
 
 // View is the state of a connection that readers see. It is immutable, and
@@ -22,7 +19,7 @@ type View struct {
 	Since     time.Time
 	Connected bool
 	Up        chan struct{} // closed while connected
-	Epoch     informerpool.Epoch
+	Epoch     identity.Epoch
 	Client    *http.Client // for the informers, bound to epoch
 	Server
 	Labels    map[string]string // nil while they are unknown
@@ -80,60 +77,4 @@ type Transition struct {
 	Time   time.Time
 	Phase  phase.Phase
 	Reason string
-}
-
-// View returns the current state.
-func (c *Connection) View() *View { return c.view.Load() }
-
-// publish shows the state to readers.
-func (c *Connection) publish(before phase.State) {
-	s, old := c.state, c.view.Load()
-	v, fresh := *old, false
-	v.Phase, v.Since, v.Failure, v.Answers = s.Phase, s.Since, s.Failure, s.Answers
-	v.LostSince, v.NextAttempt = s.LostSince, s.NextAttempt()
-	v.Checked.count(&before, &s)
-	v.Labels = c.labels
-	v.Server = c.server
-	if s.Phase != before.Phase {
-		from := max(len(old.Timeline)-timelineLimit+1, 0)
-		v.Timeline = slices.Concat(old.Timeline[from:], []Transition{{
-			Time:   s.Since,
-			Phase:  s.Phase,
-			Reason: s.Reason,
-		}})
-	}
-	epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.UID, c.history))
-	if c.server.UID != "" && epoch != v.Epoch {
-		if v.Epoch != "" {
-			v.Resets++
-		}
-		v.Epoch = epoch
-		fresh = true
-	}
-
-	v.Connected = s.Connected
-	switch {
-	case s.Connected && !before.Connected:
-		v.Connects++
-	case !s.Connected && before.Connected:
-		v.Up = make(chan struct{})
-	}
-
-	if fresh {
-		v.Client = newGuarded(c, &v)
-	}
-	c.view.Store(&v)
-}
-
-// notConnected returns the error of requests while the cluster is not
-// connected. It quotes the cause without wrapping it: wrapped, the error of an
-// earlier request would look to the transport like that of the failed one.
-func (c *Connection) notConnected() error {
-	if err := c.state.Err; err != nil {
-		return fmt.Errorf("%w: %s", ErrNotConnected, clustername.Omit(c.name, err))
-	}
-	if c.state.Phase == phase.Connecting {
-		return ErrConnecting
-	}
-	return ErrNotConnected
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"context"
@@ -105,13 +105,13 @@ func TestWantIsBoundWhenTheClusterConnects(t *testing.T) {
 		require.Same(t, w, s.Acquire(configMaps))
 		synctest.Wait()
 		require.Nil(t, w.Lease())
-		require.Empty(t, s.Of(configMaps.GVK))
+		require.Empty(t, s.Index.Of(configMaps.GVK))
 
 		s.connected.Store(true)
-		s.MapNow()
+		s.Kinds.MapNow()
 		synctest.Wait()
 		require.Equal(t, []Selection{configMaps}, s.bound)
-		require.Equal(t, []*Want{w}, s.Of(configMaps.GVK))
+		require.Equal(t, []*Want{w}, s.Index.Of(configMaps.GVK))
 		require.True(t, w.Lease().HasSynced())
 
 		s.Release(w)
@@ -206,7 +206,7 @@ func TestHazardKindIsServedOtherwiseWhileAWantIsBound(t *testing.T) {
 		s.adding = func() {
 			define(true)
 			s.adding = func() { <-bound }
-			s.RemapNow()
+			s.Kinds.RemapNow()
 			synctest.Wait()
 		}
 		foos.Namespace = "default"

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"slices"
+	"time"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -36,7 +37,7 @@ func (s *Set) part(w *Want) *informerpool.Lease {
 	s.mu.Unlock()
 
 	for _, other := range left {
-		s.follow(other)
+		s.Lag.follow(other)
 	}
 	return lease
 }
@@ -47,9 +48,9 @@ func (s *Set) releaseLocked(w *Want) (lease *informerpool.Lease, left []*Want) {
 	if w.refs--; w.refs > 0 || s.all[w.Selection] != w {
 		return nil, nil
 	}
-	answered := w.lease != nil && s.answers(w)
+	answered := w.lease != nil && s.Lag.answers(w)
 	delete(s.all, w.Selection)
-	s.index.removeLocked(w)
+	s.Index.removeLocked(w)
 	if answered {
 		left = s.leaveLocked(w)
 	}
@@ -68,19 +69,13 @@ func (s *Set) leaveLocked(w *Want) []*Want {
 	if !s.config.Observed() {
 		return nil
 	}
-	left := s.Covered(w.Selection)
+	left := s.Index.Covered(w.Selection)
 	for _, other := range left {
-		if !slices.ContainsFunc(s.index.of(w.GVK).listing(other.scope), s.answers) {
+		if !slices.ContainsFunc(s.Index.of(w.GVK).listing(other.scope), s.Lag.answers) {
 			s.config.OnChanged(other.Selection, true)
 		}
 	}
 	return left
-}
-
-// answers reports whether the informer of a want answers reads that set no
-// limits, unless another one has shown more.
-func (s *Set) answers(w *Want) bool {
-	return w.lease.ListedIn(s.config.Epoch()) && w.lease.Trust(s.config.StaleAfter) == nil
 }
 
 func (s *Set) let(leases ...*informerpool.Lease) {
@@ -97,4 +92,39 @@ func (s *Set) emptied() {
 	if !s.Any() {
 		s.config.OnEmpty()
 	}
+}
+
+// releaseIdle releases the wants that reads have not used lately.
+func (s *Set) releaseIdle() {
+	now := time.Now()
+	var leases []*informerpool.Lease
+	var left []*Want
+	var next time.Time
+	s.mu.Lock()
+	for _, w := range s.all {
+		if !w.auto {
+			continue
+		}
+		end := w.used.Add(s.config.IdleTimeout)
+		if now.Before(end) {
+			if next.IsZero() || end.Before(next) {
+				next = end
+			}
+			continue
+		}
+
+		w.auto = false
+		lease, answered := s.releaseLocked(w)
+		leases, left = append(leases, lease), append(left, answered...)
+	}
+
+	s.mu.Unlock()
+
+	for _, w := range left {
+		s.Lag.follow(w)
+	}
+	if len(leases) > 0 {
+		s.let(leases...)
+	}
+	s.config.Timers.Set(s.idle, next)
 }

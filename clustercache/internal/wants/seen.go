@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"encoding/json"
@@ -12,20 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// maxSeenUnmapped is how many objects a want without an informer remembers.
-const maxSeenUnmapped = 1000
+// Seen records what reads have shown while the kind is watched. If an informer
+// finds such an object gone, for example deleted between the read and the first
+// list, it delivers the delete to handlers: no other event ever would.
+type Seen struct {
+	epoch func() informerpool.Epoch
+	index *Index
+	// keep keeps an object for wants without a lease. It returns the leases of
+	// those that have got one meanwhile.
+	keep func(unmapped []*Want, u *unstructured.Unstructured) []*informerpool.Lease
+}
 
-// Seen records that the API server answered a read while the kind is watched.
-// If the informer finds the object gone, for example deleted between the read
-// and the first list, it delivers the delete to handlers: no other event ever
-// would.
-func (s *Set) Seen(gvk schema.GroupVersionKind, obj client.Object) {
+// Object records that the API server answered a read with an object.
+func (s *Seen) Object(gvk schema.GroupVersionKind, obj client.Object) {
 	leases, unmapped := s.interested(gvk, obj)
 	if len(leases)+len(unmapped) == 0 {
 		return
@@ -34,61 +38,41 @@ func (s *Set) Seen(gvk schema.GroupVersionKind, obj client.Object) {
 	if u == nil {
 		return
 	}
-	for _, l := range append(leases, s.keepSeen(unmapped, u)...) {
+	for _, l := range append(leases, s.keep(unmapped, u)...) {
 		l.Seen(u)
 	}
 }
 
-// BeginShowing returns a function that records what a call of a client showed,
-// unless another history of the cluster began meanwhile. The answer to a write
-// shows an object as a read does; but one that is being deleted may be gone
-// with that very answer, as with its last finalizer.
-func (s *Set) BeginShowing() func(gvk schema.GroupVersionKind, obj any, written bool) {
-	before := s.config.Epoch()
+// Begin returns a function that records what a call of a client showed, unless
+// another history of the cluster began meanwhile. The answer to a write shows
+// an object as a read does; but one that is being deleted may be gone with that
+// very answer, as with its last finalizer.
+func (s *Seen) Begin() func(gvk schema.GroupVersionKind, obj any, written bool) {
+	before := s.epoch()
 	return func(gvk schema.GroupVersionKind, obj any, written bool) {
 		list, isList := obj.(client.ObjectList)
 		if isList {
 			gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 		}
-		if s.config.Epoch() != before || s.index.of(gvk) == nothing {
+		if s.epoch() != before || s.index.of(gvk) == nothing {
 			return
 		}
 		if isList {
-			s.SeenAll(gvk, list)
+			s.List(gvk, list)
 			return
 		}
 		u := plain(gvk, obj)
 		gone := written && u != nil && u.GetDeletionTimestamp() != nil
 		if u != nil && u.GetUID() != "" && u.GetResourceVersion() != "" && !gone {
-			s.Seen(gvk, u)
+			s.Object(gvk, u)
 		}
 	}
-}
-
-// keepSeen keeps the object for wants without a lease. It returns the leases of
-// those that have got one meanwhile.
-func (s *Set) keepSeen(unmapped []*Want, u *unstructured.Unstructured) (leases []*informerpool.Lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range unmapped {
-		switch {
-		case w.lease != nil:
-			leases = append(leases, w.lease)
-		case len(w.unsent) < maxSeenUnmapped:
-			if w.unsent == nil {
-				w.unsent = map[types.UID]*unstructured.Unstructured{}
-			}
-			w.unsent[u.GetUID()] = u
-		}
-	}
-
-	return leases
 }
 
 // Answered records that a want has answered a read with objects. Handlers of
 // others that have not reached them, or have not listed yet, receive their
 // deletes in any case.
-func (s *Set) Answered(by *Want, objects ...*informerpool.Object) {
+func (s *Seen) Answered(by *Want, objects ...*informerpool.Object) {
 	by.lease.Answered(objects...)
 	k := by.kind
 	k.mu.RLock()
@@ -102,14 +86,14 @@ func (s *Set) Answered(by *Want, objects ...*informerpool.Object) {
 		unmapped := k.waits(o.GetName())
 		k.mu.RUnlock()
 		if u := plain(by.GVK, o); u != nil {
-			s.keepSeen(unmapped, u)
+			s.keep(unmapped, u)
 		}
 	}
 }
 
 // interested returns the watches of a kind that may select an object: the
 // leases, and the wants that have none yet.
-func (s *Set) interested(
+func (s *Seen) interested(
 	gvk schema.GroupVersionKind, obj client.Object,
 ) (leases []*informerpool.Lease, unmapped []*Want) {
 	key, has := client.ObjectKeyFromObject(obj), labels.Labels(nil)
@@ -118,7 +102,7 @@ func (s *Set) interested(
 	} else {
 		has = labels.Set(obj.GetLabels())
 	}
-	for _, w := range s.Selecting(gvk, key, has) {
+	for _, w := range s.index.Selecting(gvk, key, has) {
 		leases = append(leases, w.lease)
 	}
 	k := s.index.of(gvk)
@@ -127,26 +111,26 @@ func (s *Set) interested(
 	return leases, k.waits(key.Name)
 }
 
-// SeenAll is Seen for the objects of a list.
-func (s *Set) SeenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
+// List is Object for the objects of a list.
+func (s *Seen) List(gvk schema.GroupVersionKind, list client.ObjectList) {
 	if s.index.of(gvk) == nothing {
 		return
 	}
 	_ = meta.EachListItem(list, func(o runtime.Object) error {
 		if obj, ok := o.(client.Object); ok {
-			s.Seen(gvk, obj)
+			s.Object(gvk, obj)
 		}
 		return nil
 	})
 }
 
-// SeenPacked is Seen for packed objects.
-func (s *Set) SeenPacked(gvk schema.GroupVersionKind, objects []*informerpool.Object) {
+// Packed is Object for packed objects.
+func (s *Seen) Packed(gvk schema.GroupVersionKind, objects []*informerpool.Object) {
 	if s.index.of(gvk) == nothing {
 		return
 	}
 	for _, o := range objects {
-		s.Seen(gvk, o)
+		s.Object(gvk, o)
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"context"
@@ -75,38 +75,41 @@ type Config struct {
 	OnEmpty func()
 }
 
-// Set holds what is wanted of one cluster. One worker looks kinds up while the
-// cluster is connected, and periodically repeats that for kinds that the
-// cluster does not serve.
+// Set holds what is wanted of one cluster.
 type Set struct {
+	// Index finds wants, Kinds looks up how their kinds are served, Seen keeps
+	// what reads have shown for them, and Lag compares them with each other.
+	Index *Index
+	Kinds *Kinds
+	Seen  *Seen
+	Lag   *Lag
+
 	config Config
-	retry  *timetable.Timer
 	idle   *timetable.Timer
 	trust  *timetable.Timer
-	remap  remap
 	crds   *definitions.Watcher
-	index  *index
 
-	mu      sync.Mutex // protects what follows; only the locks of crds and of Config's functions are taken under it
-	all     map[Selection]*Want
-	mapping bool
-	again   bool // a want was added while mapping
-	closed  bool
+	// mu protects what follows. Only the locks of crds, of the index, and of
+	// Config's functions are taken under it.
+	mu     sync.Mutex
+	all    map[Selection]*Want
+	closed bool
 }
 
 // New returns an empty set. Close ends it.
 func New(c Config) *Set {
-	s := &Set{config: c, index: newIndex(), all: map[Selection]*Want{}}
-	s.retry = timetable.NewTimer(s.MapNow)
+	s := &Set{config: c, Index: newIndex(), all: map[Selection]*Want{}}
+	s.Kinds = newKinds(&s.config, s.Index, s)
+	s.Seen = &Seen{epoch: c.Epoch, index: s.Index, keep: s.keepSeen}
+	s.Lag = &Lag{config: &s.config, index: s.Index}
 	s.idle = timetable.NewTimer(s.releaseIdle)
 	s.trust = timetable.NewTimer(s.Observe)
-	s.remap.init(s)
 	s.crds = definitions.New(definitions.Config{
 		Cluster: c.Cluster,
 		Context: c.Context,
 		Source:  c.Source,
 		Spawn:   c.Spawn,
-		Changed: s.rediscover,
+		Changed: s.Kinds.rediscover,
 	})
 	return s
 }
@@ -114,6 +117,17 @@ func New(c Config) *Set {
 // Acquire takes a reference to a selection, for Release, Drop or Retire. It
 // returns nil if the cluster is being forgotten.
 func (s *Set) Acquire(id Selection) *Want { return s.add(id, false) }
+
+// Keep ensures that reads in mode AutoWatch have a reference to a selection,
+// and records that it is in use. It returns nil if the cluster is being
+// forgotten.
+func (s *Set) Keep(id Selection) *Want {
+	w := s.add(id, true)
+	if w != nil {
+		s.config.Timers.SetSooner(s.idle, time.Now().Add(s.config.IdleTimeout)) // another one may be due earlier
+	}
+	return w
+}
 
 // add takes a reference to id: one of its own, or the one of all reads in mode
 // AutoWatch.
@@ -127,7 +141,7 @@ func (s *Set) add(id Selection, auto bool) *Want {
 	if w == nil {
 		w = newWant(id)
 		s.all[id] = w
-		s.index.addLocked(w)
+		s.Index.addLocked(w)
 		s.config.OnChanged(id, false)
 	}
 	if auto {
@@ -146,7 +160,7 @@ func (s *Set) add(id Selection, auto bool) *Want {
 	if m, ok := s.config.Mapper.Cached(id.GVK); ok {
 		s.bind(w, m)
 	} else {
-		s.MapNow()
+		s.Kinds.MapNow()
 	}
 
 	return w
@@ -202,10 +216,9 @@ func (s *Set) Close(why error) {
 	}
 	s.mu.Unlock()
 
-	s.config.Timers.Set(s.retry, time.Time{})
+	s.Kinds.stop()
 	s.config.Timers.Set(s.idle, time.Time{})
 	s.config.Timers.Set(s.trust, time.Time{})
-	s.config.Timers.Set(s.remap.due, time.Time{})
 }
 
 // Look returns the state of a want: its lease, or why it has none, and a
@@ -244,6 +257,13 @@ func (s *Set) Failing() (n int, first *Want, why error) {
 		}
 	}
 	return n, first, why
+}
+
+// Find returns the want of a selection, or nil.
+func (s *Set) Find(id Selection) *Want {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id]
 }
 
 // All returns every want.

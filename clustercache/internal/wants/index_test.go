@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"fmt"
@@ -58,8 +58,8 @@ func TestIndexFindsWhatAVisitOfAllWantsFinds(t *testing.T) {
 				s.Release(w)
 			}
 		}
-		require.Empty(t, *s.index.kinds.Load())
-		require.Empty(t, s.index.keys)
+		require.Empty(t, *s.Index.kinds.Load())
+		require.Empty(t, s.Index.keys)
 	})
 }
 
@@ -76,22 +76,22 @@ func requireIndexed(t *testing.T, s *site, held map[*Want]int, selections []Sele
 		}
 		return found
 	}
-	requireSame(t, readable(func(*Want) bool { return true }), s.Readable(), at)
+	requireSame(t, readable(func(*Want) bool { return true }), s.Index.Readable(), at)
 	for _, gvk := range []schema.GroupVersionKind{configMaps.GVK, secrets} {
 		ofKind := func(w *Want) bool { return w.GVK == gvk }
-		requireSame(t, readable(ofKind), s.Of(gvk), at)
+		requireSame(t, readable(ofKind), s.Index.Of(gvk), at)
 		for _, name := range []string{"a", "b", "c"} {
 			key := client.ObjectKey{Namespace: "one", Name: name}
 			may := func(w *Want) bool { return ofKind(w) && w.MaySelect(key, labels.Set{"app": "x"}) }
-			covering := s.Covering(nil, gvk, key)
+			covering := s.Index.Covering(nil, gvk, key)
 			requireSame(t, readable(func(w *Want) bool { return may(w) && w.Decides(name) }), covering,
 				fmt.Sprintf("%s: %s", at, name))
 			requireSame(t, readable(func(w *Want) bool {
 				return ofKind(w) && w.Namespace != "two" && !w.decides()
-			}), s.Partial(gvk, key.Namespace), fmt.Sprintf("%s: %s", at, name))
+			}), s.Index.Partial(gvk, key.Namespace), fmt.Sprintf("%s: %s", at, name))
 			for _, has := range []labels.Set{nil, {"app": "x"}, {"app": "y", "b": "c"}} {
 				requireSame(t, readable(func(w *Want) bool { return ofKind(w) && w.MaySelect(key, has) }),
-					s.Selecting(gvk, key, has), fmt.Sprintf("%s: %s %s", at, name, has))
+					s.Index.Selecting(gvk, key, has), fmt.Sprintf("%s: %s %s", at, name, has))
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func requireIndexed(t *testing.T, s *site, held map[*Want]int, selections []Sele
 			return w.GVK == id.GVK && (id.Namespace == "" || id.Namespace == w.Namespace) &&
 				(id.LabelSelector == "" || id.LabelSelector == w.LabelSelector) &&
 				(id.FieldSelector == "" || id.FieldSelector == w.FieldSelector)
-		}), s.Covered(id), fmt.Sprintf("%s: %v", at, id))
+		}), s.Index.Covered(id), fmt.Sprintf("%s: %v", at, id))
 		o := &client.ListOptions{Namespace: id.Namespace}
 		o.LabelSelector, _ = labels.Parse(id.LabelSelector)
 		o.FieldSelector, _ = fields.ParseSelector(id.FieldSelector)
@@ -108,11 +108,11 @@ func requireIndexed(t *testing.T, s *site, held map[*Want]int, selections []Sele
 			return w.GVK == id.GVK && (w.Namespace == "" || id.Namespace == w.Namespace) &&
 				(w.LabelSelector == "" || id.LabelSelector == w.LabelSelector) &&
 				(w.FieldSelector == "" || id.FieldSelector == w.FieldSelector)
-		}), s.Listing(id.GVK, o), fmt.Sprintf("%s: %v", at, id))
+		}), s.Index.Listing(id.GVK, o), fmt.Sprintf("%s: %v", at, id))
 	}
 	for w := range held {
 		if lease, _, _ := s.Look(w); lease != nil {
-			require.Contains(t, s.Keyed(lease.Key()), w, at)
+			require.Contains(t, s.Index.Keyed(lease.Key()), w, at)
 			require.Contains(t, s.config.Pool.Serves(lease.ServedBy()), lease.Key(), at)
 		}
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"cmp"
@@ -19,17 +19,19 @@ import (
 	"github.com/fleetcache/fleetcache/internal/traits"
 )
 
-// index finds wants by what a read, an object or an informer names, so that
+// Index finds wants by what a read, an object or an informer names, so that
 // nothing has to visit all wants of a kind, of which there may be thousands. It
 // is changed under the lock of the set, and read without it.
-type index struct {
+type Index struct {
 	kinds atomic.Pointer[map[schema.GroupVersionKind]*kind] // replaced, never changed
-	keys  map[informerpool.Key][]*Want                      // those with a lease, by its key; under the lock
+
+	mu   sync.Mutex                   // protects keys; nothing else is locked under it
+	keys map[informerpool.Key][]*Want // those with a lease, by its key
 }
 
 // kind are the wants of one kind.
 type kind struct {
-	mu sync.RWMutex // protects what follows; nothing else is locked under it
+	mu sync.RWMutex // protects what follows; only the lock of the index is taken under it
 
 	waiting map[string]wants // those without a lease, by the one name of their objects, if they have one
 	exact   map[scope]*Want  // those with a lease, as in what follows
@@ -49,8 +51,8 @@ type scope struct{ namespace, name, labels, fields string }
 // namespace. The zero trait is none.
 type trait struct{ name, key, value, namespace string }
 
-func newIndex() *index {
-	x := &index{keys: map[informerpool.Key][]*Want{}}
+func newIndex() *Index {
+	x := &Index{keys: map[informerpool.Key][]*Want{}}
 	x.kinds.Store(&map[schema.GroupVersionKind]*kind{})
 	return x
 }
@@ -70,7 +72,7 @@ func newKind() *kind {
 var nothing = newKind()
 
 // of returns the wants of a kind.
-func (x *index) of(gvk schema.GroupVersionKind) *kind {
+func (x *Index) of(gvk schema.GroupVersionKind) *kind {
 	if k := (*x.kinds.Load())[gvk]; k != nil {
 		return k
 	}
@@ -78,7 +80,7 @@ func (x *index) of(gvk schema.GroupVersionKind) *kind {
 }
 
 // addLocked adds a want that has no lease.
-func (x *index) addLocked(w *Want) {
+func (x *Index) addLocked(w *Want) {
 	kinds := *x.kinds.Load()
 	k := kinds[w.GVK]
 	if k == nil {
@@ -94,7 +96,7 @@ func (x *index) addLocked(w *Want) {
 }
 
 // bindLocked records that a want has got its lease.
-func (x *index) bindLocked(w *Want) {
+func (x *Index) bindLocked(w *Want) {
 	k := x.of(w.GVK)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -113,11 +115,13 @@ func (x *index) bindLocked(w *Want) {
 	if w.Namespace != "" {
 		k.scoped = w
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.keyLocked(w)
 }
 
 // removeLocked removes a want.
-func (x *index) removeLocked(w *Want) {
+func (x *Index) removeLocked(w *Want) {
 	k := x.of(w.GVK)
 	k.mu.Lock()
 	drop(k.waiting, w.scope.name, w)
@@ -134,7 +138,9 @@ func (x *index) removeLocked(w *Want) {
 			}
 		}
 		drop(k.partial, w.Namespace, w)
+		x.mu.Lock()
 		x.unkeyLocked(w)
+		x.mu.Unlock()
 	}
 	if k.scoped == w {
 		k.scoped = k.anyScoped()
@@ -178,12 +184,12 @@ func drop[K comparable](from map[K]wants, at K, w *Want) {
 }
 
 // keyLocked records the key of a want's lease, and unkeyLocked forgets it.
-func (x *index) keyLocked(w *Want) {
+func (x *Index) keyLocked(w *Want) {
 	w.key = w.lease.Key()
 	x.keys[w.key] = append(x.keys[w.key], w)
 }
 
-func (x *index) unkeyLocked(w *Want) {
+func (x *Index) unkeyLocked(w *Want) {
 	left := slices.DeleteFunc(slices.Clone(x.keys[w.key]), func(other *Want) bool { return other == w })
 	if len(left) > 0 {
 		x.keys[w.key] = left
@@ -193,18 +199,20 @@ func (x *index) unkeyLocked(w *Want) {
 }
 
 // rekeyLocked records that a want's lease has another key.
-func (x *index) rekeyLocked(w *Want) {
+func (x *Index) rekeyLocked(w *Want) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.unkeyLocked(w)
 	x.keyLocked(w)
 }
 
 // any reports whether there is a want with a lease, and waits whether there is
 // one without.
-func (x *index) any() bool { return x.anyKind(func(k *kind) bool { return len(k.exact) > 0 }) }
+func (x *Index) any() bool { return x.anyKind(func(k *kind) bool { return len(k.exact) > 0 }) }
 
-func (x *index) waits() bool { return x.anyKind(func(k *kind) bool { return len(k.waiting) > 0 }) }
+func (x *Index) waits() bool { return x.anyKind(func(k *kind) bool { return len(k.waiting) > 0 }) }
 
-func (x *index) anyKind(is func(*kind) bool) bool {
+func (x *Index) anyKind(is func(*kind) bool) bool {
 	for _, k := range *x.kinds.Load() {
 		k.mu.RLock()
 		found := is(k)
@@ -223,11 +231,17 @@ func (k *kind) readable() []*Want {
 	return slices.Collect(maps.Values(k.exact))
 }
 
-// unmapped returns the wants without a lease.
-func (k *kind) unmapped() []*Want {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.waits("")
+// unmapped returns the kinds that wait to be looked up, each with its wants.
+func (x *Index) unmapped() map[schema.GroupVersionKind][]*Want {
+	out := map[schema.GroupVersionKind][]*Want{}
+	for gvk, k := range *x.kinds.Load() {
+		k.mu.RLock()
+		if waiting := k.waits(""); len(waiting) > 0 {
+			out[gvk] = waiting
+		}
+		k.mu.RUnlock()
+	}
+	return out
 }
 
 // waits returns the wants without a lease that may have objects of a name, or
@@ -274,8 +288,8 @@ func scopeOf(s Selection) (at scope, of []trait) {
 
 // Covering appends the readable wants that know whether an object exists, the
 // widest first.
-func (s *Set) Covering(to []*Want, gvk schema.GroupVersionKind, key client.ObjectKey) []*Want {
-	k := s.index.of(gvk)
+func (x *Index) Covering(to []*Want, gvk schema.GroupVersionKind, key client.ObjectKey) []*Want {
+	k := x.of(gvk)
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	names := [...]string{"", key.Name}
@@ -299,6 +313,25 @@ func (k *kind) append(to []*Want, at scope) []*Want {
 		to = append(to, w)
 	}
 	return to
+}
+
+// Partial returns the readable wants that may have an object of a namespace, or
+// one without, and do not know whether what they lack exists: they select by
+// labels or fields. A kind may have hundreds of them, so a Get looks at them
+// only if no other want answers it.
+func (x *Index) Partial(gvk schema.GroupVersionKind, namespace string) (of []*Want) {
+	k := x.of(gvk)
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if len(k.partial) == 0 {
+		return nil
+	}
+	for namespace := range k.wider(namespace) {
+		for w := range k.partial[namespace] {
+			of = append(of, w)
+		}
+	}
+	return of
 }
 
 // namespaced reports whether the namespace of a want means anything, as far as
@@ -325,10 +358,10 @@ func both(a, b string) iter.Seq[string] {
 
 // Listing returns the readable wants of a kind that have everything that a list
 // selects, the widest first.
-func (s *Set) Listing(gvk schema.GroupVersionKind, o *client.ListOptions) (of []*Want) {
+func (x *Index) Listing(gvk schema.GroupVersionKind, o *client.ListOptions) (of []*Want) {
 	at, _ := scopeOf(asked(gvk, o))
 	at.namespace = o.Namespace
-	of = s.index.of(gvk).listing(at)
+	of = x.of(gvk).listing(at)
 	slices.SortStableFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
 
 	return of
@@ -355,8 +388,8 @@ func (k *kind) listing(at scope) (of []*Want) {
 }
 
 // Of returns the readable wants of a kind, the widest first.
-func (s *Set) Of(gvk schema.GroupVersionKind) []*Want {
-	of := s.index.of(gvk).readable()
+func (x *Index) Of(gvk schema.GroupVersionKind) []*Want {
+	of := x.of(gvk).readable()
 	slices.SortFunc(of, func(a, b *Want) int {
 		return cmp.Or(cmp.Compare(a.narrowness(), b.narrowness()), a.Compare(b.Selection))
 	})
@@ -365,8 +398,8 @@ func (s *Set) Of(gvk schema.GroupVersionKind) []*Want {
 
 // Selecting returns the readable wants of a kind that select an object with
 // these labels, as far as that can be decided.
-func (s *Set) Selecting(gvk schema.GroupVersionKind, key client.ObjectKey, has labels.Labels) []*Want {
-	k := s.index.of(gvk)
+func (x *Index) Selecting(gvk schema.GroupVersionKind, key client.ObjectKey, has labels.Labels) []*Want {
+	k := x.of(gvk)
 	k.mu.RLock()
 	var of []*Want
 	for w := range k.traits[trait{name: key.Name}] {
@@ -402,9 +435,9 @@ func (o LabelsOf) Get(label string) string { value, _ := o.Label(label); return 
 func (o LabelsOf) Lookup(label string) (value string, ok bool) { return o.Label(label) }
 
 // Covered returns the readable wants whose objects a selection selects, too.
-func (s *Set) Covered(id Selection) (of []*Want) {
+func (x *Index) Covered(id Selection) (of []*Want) {
 	at, traits := scopeOf(id)
-	k := s.index.of(id.GVK)
+	k := x.of(id.GVK)
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	from := func(among wants) {
@@ -438,17 +471,17 @@ func (s scope) covers(w *Want) bool {
 }
 
 // Readable returns every want with a lease.
-func (s *Set) Readable() []*Want {
+func (x *Index) Readable() []*Want {
 	var out []*Want
-	for _, k := range *s.index.kinds.Load() {
+	for _, k := range *x.kinds.Load() {
 		out = append(out, k.readable()...)
 	}
 	return out
 }
 
 // Keyed returns the wants whose lease has a key.
-func (s *Set) Keyed(key informerpool.Key) []*Want {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.index.keys[key])
+func (x *Index) Keyed(key informerpool.Key) []*Want {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.keys[key])
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"time"
@@ -17,7 +17,7 @@ func (s *Set) InformerChanged(key informerpool.Key, reads bool) {
 		return
 	}
 	for served := range s.config.Pool.Serves(key) {
-		for _, w := range s.Keyed(served) {
+		for _, w := range s.Index.Keyed(served) {
 			flipped := s.observeTrust(w)
 			s.config.OnChanged(w.Selection, reads || flipped)
 		}
@@ -31,7 +31,7 @@ func (s *Set) Observe() {
 	if !s.config.Observed() {
 		return
 	}
-	for _, w := range s.Readable() {
+	for _, w := range s.Index.Readable() {
 		if s.observeTrust(w) {
 			s.config.OnChanged(w.Selection, true)
 		}
@@ -53,11 +53,4 @@ func (s *Set) observeTrust(w *Want) (flipped bool) {
 	flipped = w.trust.expired != expired
 	w.trust.expired = expired
 	return flipped
-}
-
-// Find returns the want of a selection, or nil.
-func (s *Set) Find(id Selection) *Want {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all[id]
 }

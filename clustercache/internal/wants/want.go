@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"fmt"
@@ -151,4 +151,11 @@ func (w *Want) mayBeNamed(namespace, name string) bool {
 func (w *Want) broadcast() {
 	close(w.changed)
 	w.changed = make(chan struct{})
+}
+
+// Polled reports whether the kind can only be listed, by discovery or by what
+// the server does. A cached answer is then as old as the last poll.
+func (w *Want) Polled() bool {
+	m := w.mapping.Load()
+	return m != nil && !m.Can(restmap.Watch) || w.lease.Polls()
 }

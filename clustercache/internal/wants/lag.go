@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"fmt"
@@ -11,40 +11,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ListOutdated returns ErrStale if another want, which may have ended, and has
-// all of a list and can select it, has shown a later state of it. Ask before the
-// list.
-func (s *Set) ListOutdated(w *Want, o *client.ListOptions) error {
+// Lag finds wants that are behind: another one, which may have ended, has shown
+// a later state of what they select.
+type Lag struct {
+	config *Config
+	index  *Index
+}
+
+// ListOutdated returns ErrStale if another want that has all of a list, and can
+// select it, has shown a later state of it. Ask before the list.
+func (l *Lag) ListOutdated(w *Want, o *client.ListOptions) error {
 	list := w.lease.Key()
-	asked := w.asked(o)
+	asked := asked(w.GVK, o)
 	list.Namespace, list.LabelSelector, list.FieldSelector = w.In(o.Namespace), asked.LabelSelector, asked.FieldSelector
-	return w.stale(w.lease.ListOutdated(list, s.indexed(w)))
+	return w.stale(w.lease.ListOutdated(list, l.indexed(w)))
 }
 
 // indexed reports whether wants without a field selector answer lists by the
 // fields of a want: each is one that every object has, or has an index.
-func (s *Set) indexed(w *Want) bool {
+func (l *Lag) indexed(w *Want) bool {
 	return !slices.ContainsFunc(w.terms, func(r fields.Requirement) bool {
-		return r.Field != FieldName && r.Field != FieldNamespace && !s.config.Indexed(w.GVK, r.Field)
+		return r.Field != FieldName && r.Field != FieldNamespace && !l.config.Indexed(w.GVK, r.Field)
 	})
 }
 
 // Behind returns ErrStale if no want answers a list of what the want selects,
 // since another one, which has ended or answers no more, has shown a later state.
-func (s *Set) Behind(w *Want) error {
+func (l *Lag) Behind(w *Want) error {
 	key := w.lease.Key()
-	indexed := s.indexed(w)
+	indexed := l.indexed(w)
 	why := w.stale(w.lease.ListOutdated(key, indexed))
 	if why == nil {
 		return nil
 	}
-	for _, other := range s.index.of(w.GVK).listing(w.scope) {
-		if _, is := other.lease.ListOutdated(key, indexed); !is && other != w && s.answers(other) {
+	for _, other := range l.index.of(w.GVK).listing(w.scope) {
+		if _, is := other.lease.ListOutdated(key, indexed); !is && other != w && l.answers(other) {
 			return nil
 		}
 	}
-	s.await(w)
+	l.await(w)
 	return why
+}
+
+// answers reports whether the informer of a want answers reads that set no
+// limits, unless another one has shown more.
+func (l *Lag) answers(w *Want) bool {
+	return w.lease.ListedIn(l.config.Epoch()) && w.lease.Trust(l.config.StaleAfter) == nil
 }
 
 func (w *Want) stale(shown string, is bool) error {
@@ -58,23 +70,23 @@ func (w *Want) stale(shown string, is bool) error {
 }
 
 // follow reports to Config.OnChanged that a want is behind.
-func (s *Set) follow(w *Want) {
-	if s.Behind(w) != nil {
-		s.config.OnChanged(w.Selection, true)
+func (l *Lag) follow(w *Want) {
+	if l.Behind(w) != nil {
+		l.config.OnChanged(w.Selection, true)
 	}
 }
 
 // await reports to Config.OnChanged that a want that is behind is not any more:
 // its informer does not change with that. One goroutine waits for it.
-func (s *Set) await(w *Want) {
+func (l *Lag) await(w *Want) {
 	if w.awaited.Swap(true) {
 		return
 	}
-	s.config.Spawn(func() {
-		if w.lease.WaitFor(s.config.Context, func() bool { return s.Behind(w) == nil }) != nil {
+	l.config.Spawn(func() {
+		if w.lease.WaitFor(l.config.Context, func() bool { return l.Behind(w) == nil }) != nil {
 			return // the want or the set has ended
 		}
 		w.awaited.Store(false) // before the report, after which Behind may be called again
-		s.config.OnChanged(w.Selection, true)
+		l.config.OnChanged(w.Selection, true)
 	})
 }

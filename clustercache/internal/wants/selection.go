@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package watchset
+package wants
 
 import (
 	"cmp"
@@ -94,20 +94,9 @@ func asked(gvk schema.GroupVersionKind, o *client.ListOptions) Selection {
 	return s
 }
 
-func (w *Want) asked(o *client.ListOptions) Selection { return asked(w.GVK, o) }
-
-// Covers reports whether the want's informer has everything that a list
-// selects.
-func (w *Want) Covers(o *client.ListOptions) bool {
-	if w.Namespaced() && w.Namespace != "" && w.Namespace != o.Namespace {
-		return false
-	}
-	if w.LabelSelector == "" && w.FieldSelector == "" {
-		return true
-	}
-	asked := w.asked(o)
-	return (w.LabelSelector == "" || w.LabelSelector == asked.LabelSelector) &&
-		(w.FieldSelector == "" || w.FieldSelector == asked.FieldSelector)
+// Whole reports whether the want's informer has all objects of the kind.
+func (w *Want) Whole() bool {
+	return (w.Namespace == "" || !w.Namespaced()) && w.LabelSelector == "" && w.FieldSelector == ""
 }
 
 // narrowness orders the selections of a kind, the widest first.
