@@ -564,8 +564,8 @@ func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
 	for _, n := range needs {
 		c := d.leavers.back(owner, n)
 		if c.named {
-			d.fleet.log.Info("An owner leaves targets and comes back to them again and again: declare all that it needs "+
-				"in one call, and let each controller that declares for it set Owner.Controller",
+			d.fleet.log.Info("An owner leaves targets and comes back to them again and again: declare all that it "+
+				"needs in one call, and let each controller that declares for it set Owner.Controller",
 				"owner", owner, "target", n)
 		}
 		switch {

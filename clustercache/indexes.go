@@ -115,7 +115,8 @@ func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, fi
 // addTo adds the indexes that an informer lacks.
 func (s *indexes) addTo(lease *informerpool.Lease, cluster client.ObjectKey, gvk schema.GroupVersionKind) {
 	for _, x := range s.of(cluster, gvk) {
-		err := lease.TryAddIndex(x.name, func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cluster, o) })
+		values := func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cluster, o) }
+		err := lease.TryAddIndex(x.name, values)
 		if err != nil && !errors.Is(err, informerpool.ErrIndexExists) && !errors.Is(err, informerpool.ErrReleased) &&
 			!errors.Is(err, informerpool.ErrClosed) {
 			s.shared.log.Error(err, "Index cannot be added", "cluster", clusterName(cluster), "field", x.Field)

@@ -33,7 +33,8 @@ func newMetrics() *metrics {
 		indexFailed: counter("index_failures_total", "Objects for which a function of an index failed."),
 		outdated: counter("reads_outdated_total",
 			"Times that a cache did not answer a read because another watch had shown a later state."),
-		panics: counters("callback_panics_total", "Panics of functions that the operator gave, by function.", "callback"),
+		panics: counters("callback_panics_total",
+			"Panics of functions that the operator gave, by function.", "callback"),
 	}
 	m.panics.WithLabelValues("Handler") // present from the start, so that an increase is seen
 	return m

@@ -66,7 +66,8 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	c, err := r.cluster(ctx, &o, wants.Selection{GVK: gvk})
 	if err == nil {
 		if o.written != nil {
-			c.caches.catchUp(ctx, &o, append(c.wants.Index.Covering(nil, gvk, key), c.wants.Index.Partial(gvk, key.Namespace)...))
+			x := c.wants.Index
+			c.caches.catchUp(ctx, &o, append(x.Covering(nil, gvk, key), x.Partial(gvk, key.Namespace)...))
 		}
 		err = c.caches.get(&o, gvk, key, obj)
 	}

@@ -55,8 +55,8 @@ type delivery interface {
 func (s *subscription) Start() {
 	s.touched.Store(true)
 	if s.stopped.Load() && s.shared.ctx.Err() == nil {
-		s.shared.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting it again",
-			"events", s.kind)
+		s.shared.log.Info("A subscription was stopped and delivers nothing: make another one instead of starting "+
+			"it again", "events", s.kind)
 	}
 	s.start()
 }

@@ -132,7 +132,7 @@ func (d *definitions) shared(key definitionKey, after time.Time) (found *definit
 	now := time.Now()
 	found = d.of[key]
 	if found != nil && found.asked.After(after) && now.Sub(found.asked) < definitionAge &&
-		!(found.over() && errors.Is(found.err, errAbandoned)) {
+		(!found.over() || !errors.Is(found.err, errAbandoned)) {
 		return found, false
 	}
 	if d.of == nil {

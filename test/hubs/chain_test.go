@@ -142,7 +142,7 @@ func TestHazardNotifyOfOneOfAChainEndsWithoutAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				of := notifying{notify: func(ctx context.Context, changed func(resolver.Cluster)) error {
+				of := notifying{notify: func(_ context.Context, changed func(resolver.Cluster)) error {
 					changed(resolvertest.Named("a"))
 					time.Sleep(time.Second)
 					return end()

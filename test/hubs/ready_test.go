@@ -31,7 +31,8 @@ import (
 func TestHazardReadyObjectIsOfAKindThatIsReadAnyway(t *testing.T) {
 	capi := schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Cluster"}
 	own := schema.GroupVersionKind{Group: "fleet.example.com", Version: "v1", Kind: "Cluster"}
-	managed := schema.GroupVersionKind{Group: "cluster.open-cluster-management.io", Version: "v1", Kind: "ManagedCluster"}
+	of := schema.GroupVersion{Group: "cluster.open-cluster-management.io", Version: "v1"}
+	managed := of.WithKind("ManagedCluster")
 	profile := schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: "ClusterProfile"}
 	object := func(gvk schema.GroupVersionKind, key client.ObjectKey, fields map[string]any) client.Object {
 		return resolvertest.UnstructuredObject(gvk.GroupVersion().String(), gvk.Kind, key.Namespace, key.Name, fields)
@@ -158,7 +159,8 @@ func TestHazardReadyObjectIsOfAKindThatIsReadAnyway(t *testing.T) {
 // TestHazardReadyObjectHasNoNamespace: the kind is cluster-scoped, as is the
 // cluster's key, and the Secrets are in one namespace.
 func TestHazardReadyObjectHasNoNamespace(t *testing.T) {
-	managed := schema.GroupVersionKind{Group: "cluster.open-cluster-management.io", Version: "v1", Kind: "ManagedCluster"}
+	of := schema.GroupVersion{Group: "cluster.open-cluster-management.io", Version: "v1"}
+	managed := of.WithKind("ManagedCluster")
 	for name, test := range map[string]struct {
 		secret *corev1.Secret
 		make   func(client.WithWatch, resolver.HubOptions) (*resolver.HubResolver, error)
