@@ -281,6 +281,7 @@ func TestHazardReleaseEndsTheLoop(t *testing.T) {
 		w.declare("o", "a")
 		w.declare("p", "b", "c")
 		time.Sleep(time.Minute + grace)
+		synctest.Wait()
 		require.Equal(t, []string{"o"}, collected)
 		require.Contains(t, w.logged(), `"error"="resource a: gc: callback ended its goroutine"`)
 		require.Equal(t, []string{"b", "c"}, w.live())
