@@ -91,7 +91,7 @@ func (c *Collector[O, R]) enterAnswer(
 	}
 	now := time.Now()
 	// Looks of Run and of a Sweep may overlap. The one that decides has to begin
-	// after the grace: what it was told may be as old as that.
+	// after the grace: its answer may be as old as its beginning.
 	if a == gone && !rec.goneSince.IsZero() {
 		now = began
 	}
