@@ -60,10 +60,10 @@ func BenchmarkEncode(b *testing.B) {
 	dict := kind.dict.newest.Load()
 	bodies := make([][]byte, 256)
 	for i := range bodies {
-		s, err := mustPack(b, codec, kind, wiretest.Pod(5000+i)).open(toEnd)
+		of, err := mustPack(b, codec, kind, wiretest.Pod(5000+i)).open(toEnd)
 		require.NoError(b, err)
-		bodies[i] = bytes.Clone(s.plain)
-		s.close()
+		bodies[i] = bytes.Clone(of.s.plain)
+		of.close()
 	}
 
 	room, plain := make([]byte, maxBlock), make([]byte, maxBlock)

@@ -136,16 +136,25 @@ const (
 	toEnd
 )
 
+// opened is an object whose body is in scratch memory.
+type opened struct {
+	*Object
+	s *scratch
+}
+
 // open decodes the object's body into scratch memory, which the caller must
 // close.
-func (o *Object) open(to extent) (*scratch, error) {
+func (o *Object) open(to extent) (opened, error) {
 	s := newScratch()
 	if err := s.unseal(o.body, &o.kind.dict, to); err != nil {
 		s.close()
-		return nil, err
+		return opened{}, err
 	}
-	return s, nil
+	return opened{o, s}, nil
 }
+
+// close releases the scratch memory.
+func (o opened) close() { o.s.close() }
 
 // unseal decodes a body up to an extent.
 func (s *scratch) unseal(body string, dicts *trainer, to extent) error {

@@ -97,11 +97,12 @@ func (o *Object) bodyString(name string) string {
 // eachBodyField calls f with each metadata field in the body. Values are raw
 // JSON and become invalid when eachBodyField returns.
 func (o *Object) eachBodyField(f func(key string, value []byte)) {
-	s, err := o.open(toMetadata)
+	of, err := o.open(toMetadata)
 	if err != nil {
 		return
 	}
-	defer s.close()
+	defer of.close()
+	s := of.s
 	s.other = append(append(append(s.other[:0], '{'), s.metadata()...), '}')
 	for key, value := range wire.Members(s.other) {
 		f(key, value)

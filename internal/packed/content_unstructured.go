@@ -26,9 +26,6 @@ func (o *Object) UnstructuredContent() map[string]any {
 	return u.Object
 }
 
-// SetUnstructuredContent panics: objects are read-only.
-func (o *Object) SetUnstructuredContent(map[string]any) { panic(readOnly) }
-
 // NewEmptyInstance returns a new, mutable object of the same kind.
 func (o *Object) NewEmptyInstance() runtime.Unstructured {
 	u := new(unstructured.Unstructured)
@@ -38,11 +35,14 @@ func (o *Object) NewEmptyInstance() runtime.Unstructured {
 
 var errNoList = errors.New("informerpool: an object is no list")
 
+// single has what runtime.Unstructured asks lists for.
+type single struct{}
+
 // IsList returns false.
-func (o *Object) IsList() bool { return false }
+func (single) IsList() bool { return false }
 
 // EachListItem fails because an object is not a list.
-func (o *Object) EachListItem(func(runtime.Object) error) error { return errNoList }
+func (single) EachListItem(func(runtime.Object) error) error { return errNoList }
 
 // EachListItemWithAlloc fails because an object is not a list.
-func (o *Object) EachListItemWithAlloc(func(runtime.Object) error) error { return errNoList }
+func (single) EachListItemWithAlloc(func(runtime.Object) error) error { return errNoList }

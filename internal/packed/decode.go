@@ -42,33 +42,33 @@ func (o *Object) Into(dst runtime.Object) error {
 	if _, only := dst.(*metav1.PartialObjectMetadata); only {
 		to = toMetadata
 	}
-	s, err := o.open(to)
+	from, err := o.open(to)
 	if err != nil {
 		return o.decodeError(dst, err)
 	}
-	defer s.close()
+	defer from.close()
 
 	switch dst := dst.(type) {
 	case *unstructured.Unstructured:
-		dst.Object = o.content(s)
+		dst.Object = from.content()
 		return nil
 	case *metav1.PartialObjectMetadata:
 		dst.SetGroupVersionKind(o.kind.gvk)
-		if o.objectMeta(s, &dst.ObjectMeta) {
+		if from.objectMeta(&dst.ObjectMeta) {
 			return nil
 		}
 	default:
-		if p := planOf(v.Type().Elem()); p.meta && o.typed(s, p, v.Elem()) {
+		if p := planOf(v.Type().Elem()); p.meta && from.typed(p, v.Elem()) {
 			dst.GetObjectKind().SetGroupVersionKind(o.kind.gvk)
 			return nil
 		}
 	}
 
 	v.Elem().SetZero()
-	if err := o.intoByLibrary(s, dst); err != nil {
+	if err := from.intoByLibrary(dst); err != nil {
 		v.Elem().SetZero()
 		misfit := o.decodeError(dst, ErrMismatch)
-		misfit.Field = misfits.Find(s.other, v.Type().Elem())
+		misfit.Field = misfits.Find(from.s.other, v.Type().Elem())
 		return misfit
 	}
 
@@ -77,17 +77,17 @@ func (o *Object) Into(dst runtime.Object) error {
 
 // intoByLibrary decodes objects that the plans do not cover, and finds the
 // error in an object that does not fit.
-func (o *Object) intoByLibrary(s *scratch, dst runtime.Object) error {
-	s.other = o.appendJSON(s.other[:0], s)
-	err := json.Unmarshal(s.other, dst)
+func (o opened) intoByLibrary(dst runtime.Object) error {
+	o.s.other = o.appendJSON(o.s.other[:0])
+	err := json.Unmarshal(o.s.other, dst)
 	dst.GetObjectKind().SetGroupVersionKind(o.kind.gvk)
 	return err
 }
 
 // typed reads the object into a struct with ordinary metadata.
-func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
+func (o opened) typed(p *plan, v reflect.Value) bool {
 	m, ok := reflect.TypeAssert[*metav1.ObjectMeta](p.fields["metadata"].of(v).Addr())
-	if !ok || !o.objectMeta(s, m) {
+	if !ok || !o.objectMeta(m) {
 		return false
 	}
 	d := newDecoder()
@@ -97,13 +97,13 @@ func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
 	if !p.members(d, v) {
 		return false
 	}
-	d.begin(s.rest())
+	d.begin(o.s.rest())
 
 	return p.members(d, v)
 }
 
 // objectMeta reads the metadata.
-func (o *Object) objectMeta(s *scratch, m *metav1.ObjectMeta) bool {
+func (o opened) objectMeta(m *metav1.ObjectMeta) bool {
 	m.Name, m.Namespace = o.GetName(), o.GetNamespace()
 	m.UID, m.ResourceVersion = o.GetUID(), o.GetResourceVersion()
 	m.Generation = int64(o.generation)
@@ -111,23 +111,23 @@ func (o *Object) objectMeta(s *scratch, m *metav1.ObjectMeta) bool {
 		m.CreationTimestamp = o.GetCreationTimestamp()
 	}
 	if o.flags&hasLabels != 0 {
-		t := text{string(s.labels())}
+		t := text{string(o.s.labels())}
 		m.Labels = t.stringMap()
 	}
 	if o.flags&hasOwners != 0 {
-		t := text{string(s.owners())}
+		t := text{string(o.s.owners())}
 		m.OwnerReferences = slices.AppendSeq([]metav1.OwnerReference{}, t.owners())
 	}
 	d := newDecoder()
 	defer d.close()
-	d.begin(s.metadata())
+	d.begin(o.s.metadata())
 	p := planOf(reflect.TypeFor[metav1.ObjectMeta]())
 
 	return p.members(d, reflect.ValueOf(m).Elem())
 }
 
 // content builds the map of an unstructured object.
-func (o *Object) content(s *scratch) map[string]any {
+func (o opened) content() map[string]any {
 	d := newDecoder()
 	defer d.close()
 	meta := make(map[string]any, 12)
@@ -143,18 +143,18 @@ func (o *Object) content(s *scratch) map[string]any {
 		meta["creationTimestamp"] = string(o.appendCreated(buf[:0]))
 	}
 	if o.flags&hasLabels != 0 {
-		meta["labels"] = d.read(s.labels())
+		meta["labels"] = d.read(o.s.labels())
 	}
 	if o.flags&hasOwners != 0 {
-		meta["ownerReferences"] = d.read(s.owners())
+		meta["ownerReferences"] = d.read(o.s.owners())
 	}
-	d.begin(s.metadata())
+	d.begin(o.s.metadata())
 	d.object(meta)
 
 	content := make(map[string]any, 8)
 	content["apiVersion"], content["kind"] = o.kind.apiVersion, o.kind.gvk.Kind
 	content["metadata"] = meta
-	d.begin(s.rest())
+	d.begin(o.s.rest())
 
 	return d.object(content)
 }

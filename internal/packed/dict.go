@@ -142,12 +142,12 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	plain := make([][]byte, 0, len(objects))
 	for _, o := range objects {
-		s, err := o.open(toEnd)
+		of, err := o.open(toEnd)
 		if err != nil {
 			continue
 		}
-		plain = append(plain, s.sample())
-		s.close()
+		plain = append(plain, of.s.sample())
+		of.close()
 	}
 
 	half := len(plain) / 2

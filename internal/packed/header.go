@@ -56,7 +56,7 @@ func headerOf(n int) int {
 }
 
 // newObject returns an object that has nothing but its name.
-func newObject(k *Kind, name string) *Object {
+func newObject(k *Kind, name string) draft {
 	if len(name) > nameMax {
 		o := newObject(k, "")
 		o.more().name = strings.Clone(name)
@@ -68,7 +68,7 @@ func newObject(k *Kind, name string) *Object {
 	o.name = &o.begin[0]
 	copy(unsafe.Slice(o.name, len(name)), name)
 
-	return o
+	return draft{o}
 }
 
 // NameOf returns the object's metadata.name without copying it. The string

@@ -13,23 +13,23 @@ import (
 // AppendJSON appends the whole object, including apiVersion and kind, as JSON.
 // If the object's body is damaged, AppendJSON appends nothing.
 func (o *Object) AppendJSON(dst []byte) []byte {
-	s, err := o.open(toEnd)
+	from, err := o.open(toEnd)
 	if err != nil {
 		return dst
 	}
-	defer s.close()
-	return o.appendJSON(dst, s)
+	defer from.close()
+	return from.appendJSON(dst)
 }
 
 // headerRoom is the approximate JSON size of an object's header.
 const headerRoom = 256
 
-func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
-	dst = slices.Grow(dst, headerRoom+len(s.plain))
+func (o opened) appendJSON(dst []byte) []byte {
+	dst = slices.Grow(dst, headerRoom+len(o.s.plain))
 	dst = append(append(dst, '{'), o.kind.members...)
-	dst = o.appendMetadata(append(dst, `,"metadata":{`...), s)
+	dst = o.appendMetadata(append(dst, `,"metadata":{`...))
 	dst = append(dst, '}')
-	if rest := s.rest(); len(rest) > 0 {
+	if rest := o.s.rest(); len(rest) > 0 {
 		dst = append(append(dst, ','), rest...)
 	}
 
@@ -37,9 +37,9 @@ func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
 }
 
 // appendMetadata appends the members of metadata.
-func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
+func (o opened) appendMetadata(dst []byte) []byte {
 	start := len(dst)
-	if name := NameOf(o); name != "" {
+	if name := NameOf(o.Object); name != "" {
 		dst = appendQuoted(append(dst, `"name":`...), name)
 	}
 	if ns := o.GetNamespace(); ns != "" {
@@ -54,13 +54,13 @@ func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
 		dst = append(comma(dst, start), `"creationTimestamp":"`...)
 		dst = append(o.appendCreated(dst), '"')
 	}
-	if labels := s.labels(); len(labels) > 0 {
+	if labels := o.s.labels(); len(labels) > 0 {
 		dst = append(append(comma(dst, start), `"labels":`...), labels...)
 	}
-	if owners := s.owners(); len(owners) > 0 {
+	if owners := o.s.owners(); len(owners) > 0 {
 		dst = append(append(comma(dst, start), `"ownerReferences":`...), owners...)
 	}
-	if meta := s.metadata(); len(meta) > 0 {
+	if meta := o.s.metadata(); len(meta) > 0 {
 		dst = append(comma(dst, start), meta...)
 	}
 
@@ -68,7 +68,7 @@ func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
 }
 
 // appendIdentity appends the UID and the resourceVersion.
-func (o *Object) appendIdentity(dst []byte, start int) []byte {
+func (o opened) appendIdentity(dst []byte, start int) []byte {
 	if uid := o.GetUID(); uid != "" {
 		dst = appendQuoted(append(comma(dst, start), `"uid":`...), string(uid))
 	}
@@ -79,7 +79,7 @@ func (o *Object) appendIdentity(dst []byte, start int) []byte {
 }
 
 // appendCreated appends the creation time as it was received.
-func (o *Object) appendCreated(dst []byte) []byte {
+func (o opened) appendCreated(dst []byte) []byte {
 	return time.Unix(int64(o.created), 0).UTC().AppendFormat(dst, time.RFC3339)
 }
 
@@ -98,10 +98,10 @@ var _ json.Marshaler = (*Object)(nil)
 // used by encoders, runtime.DefaultUnstructuredConverter and tools that
 // evaluate jq or CEL.
 func (o *Object) MarshalJSON() ([]byte, error) {
-	s, err := o.open(toEnd)
+	from, err := o.open(toEnd)
 	if err != nil {
 		return nil, o.decodeError(o, err)
 	}
-	defer s.close()
-	return o.appendJSON(nil, s), nil
+	defer from.close()
+	return from.appendJSON(nil), nil
 }

@@ -74,11 +74,11 @@ func (o *Object) MatchesLabels(sel labels.Selector) bool {
 	if o.flags&hasLabels == 0 {
 		return sel.Matches(noText)
 	}
-	s := o.openTexts()
-	defer s.close()
-	s.text.json = view(s.labels())
+	of := o.openTexts()
+	defer of.close()
+	of.s.text.json = view(of.s.labels())
 
-	return sel.Matches(&s.text)
+	return sel.Matches(&of.s.text)
 }
 
 // GetLabels returns the labels as a new map, or nil if there are none. It
@@ -87,9 +87,9 @@ func (o *Object) GetLabels() map[string]string {
 	if o.flags&hasLabels == 0 {
 		return nil
 	}
-	s := o.openTexts()
-	defer s.close()
-	t := text{string(s.labels())}
+	of := o.openTexts()
+	defer of.close()
+	t := text{string(of.s.labels())}
 
 	return t.stringMap()
 }
@@ -120,17 +120,16 @@ func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
 
 // ownersText returns a copy of the owner references.
 func (o *Object) ownersText() *text {
-	s := o.openTexts()
-	defer s.close()
-	return &text{string(s.owners())}
+	of := o.openTexts()
+	defer of.close()
+	return &text{string(of.s.owners())}
 }
 
 // openTexts opens the part of the body that has labels and owner references.
-func (o *Object) openTexts() *scratch {
-	s := newScratch()
-	if err := s.unseal(o.body, &o.kind.dict, toTexts); err != nil {
-		s.close()
+func (o *Object) openTexts() opened {
+	of, err := o.open(toTexts)
+	if err != nil {
 		panic(o.decodeError(nil, err))
 	}
-	return s
+	return of
 }

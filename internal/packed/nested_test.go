@@ -191,15 +191,15 @@ func requireSameBytes(t *testing.T, raw []byte, o *Object, name string) {
 	for _, to := range []extent{toTexts, toMetadata, toEnd} {
 		b, err := o.open(to)
 		require.NoError(t, err, name)
-		want, parts := a.plain, a.parts
+		want, parts := a.s.plain, a.s.parts
 		switch to {
 		case toTexts:
-			want, parts.metaLen = want[:a.texts()], 0
+			want, parts.metaLen = want[:a.s.texts()], 0
 		case toMetadata:
-			want = want[:a.texts()+a.metaLen]
+			want = want[:a.s.texts()+a.s.metaLen]
 		}
-		require.Equal(t, string(want), string(b.plain), name)
-		require.Equal(t, parts, b.parts, name)
+		require.Equal(t, string(want), string(b.s.plain), name)
+		require.Equal(t, parts, b.s.parts, name)
 		b.close()
 	}
 }

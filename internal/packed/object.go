@@ -34,6 +34,9 @@ const (
 
 // Object is one packed object. It is immutable and safe for concurrent use.
 type Object struct {
+	immutable
+	single
+
 	kind       *Kind
 	namespace  unique.Handle[string]
 	body       string
@@ -57,15 +60,6 @@ type rare struct {
 	created    metav1.Time
 	deleted    metav1.Time
 	generation int64
-}
-
-// more returns the rare part, to be written to while the object is being
-// packed.
-func (o *Object) more() *rare {
-	if o.rare == nil {
-		o.rare = new(rare)
-	}
-	return o.rare
 }
 
 // Kind returns the object's kind.
@@ -162,7 +156,7 @@ func (o *Object) SameContent(p *Object) bool {
 	}
 	defer b.close()
 
-	return a.parts == b.parts && string(a.plain) == string(b.plain)
+	return a.s.parts == b.s.parts && string(a.s.plain) == string(b.s.plain)
 }
 
 func (o *Object) sameHeader(p *Object) bool {

@@ -29,32 +29,32 @@ func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) {
 }
 
 func (c *Codec) pack(k *Kind, it wire.Item) (*Object, error) {
-	o, s, err := c.split(k, &it)
+	o, err := c.split(k, &it)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	o.body = s.seal(k.dict.newest.Load())
+	defer o.close()
+	o.body = o.s.seal(k.dict.newest.Load())
 
-	return o, nil
+	return o.Object, nil
 }
 
 // Unstructured returns a scanned object as a packed one is read, for a transform.
 // Nothing of it is kept: what a transform removes must not get into the
 // dictionary of the kind, which outlives it and may be written to disk.
 func (c *Codec) Unstructured(k *Kind, it wire.Item) (*unstructured.Unstructured, error) {
-	o, s, err := c.split(k, &it)
+	o, err := c.split(k, &it)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	return &unstructured.Unstructured{Object: o.content(s)}, nil
+	defer o.close()
+	return &unstructured.Unstructured{Object: o.content()}, nil
 }
 
 // split returns the header of a scanned object, and the parts of its body.
-func (c *Codec) split(k *Kind, it *wire.Item) (*Object, *scratch, error) {
+func (c *Codec) split(k *Kind, it *wire.Item) (opened, error) {
 	if err := k.check(it); err != nil {
-		return nil, nil, err
+		return opened{}, err
 	}
 	o := newObject(k, it.Name)
 	drop := o.takeHeader(it)
@@ -69,7 +69,7 @@ func (c *Codec) split(k *Kind, it *wire.Item) (*Object, *scratch, error) {
 	s.metaLen = len(s.plain) - s.texts()
 	s.plain = it.AppendRest(s.plain)
 
-	return o, s, nil
+	return opened{o.Object, s}, nil
 }
 
 // PackUnstructured packs u as if its JSON had been scanned. It neither retains
@@ -102,9 +102,20 @@ func scanned(u *unstructured.Unstructured) (wire.Item, error) {
 	return wire.Scan(b)
 }
 
+// draft is an object that is being packed, and that nobody else has yet.
+type draft struct{ *Object }
+
+// more returns the rare part, to be written to.
+func (o draft) more() *rare {
+	if o.rare == nil {
+		o.rare = new(rare)
+	}
+	return o.rare
+}
+
 // takeHeader fills in the header. It returns the metadata fields that the
 // header represents exactly, so that the body can omit them.
-func (o *Object) takeHeader(it *wire.Item) wire.Fields {
+func (o draft) takeHeader(it *wire.Item) wire.Fields {
 	var drop wire.Fields
 	o.namespace = unique.Make(it.Namespace)
 	if it.Namespace != "" {
@@ -151,7 +162,7 @@ func (o *Object) takeHeader(it *wire.Item) wire.Fields {
 const uidLen = 36
 
 // takeUID stores a canonical UUID as 16 bytes and any other UID as a string.
-func (o *Object) takeUID(uid string) wire.Fields {
+func (o draft) takeUID(uid string) wire.Fields {
 	if uid == "" {
 		return 0
 	}
@@ -204,7 +215,7 @@ func appendUID(dst []byte, b [16]byte) []byte {
 }
 
 // takeVersion stores a decimal resourceVersion as a number.
-func (o *Object) takeVersion(rv string) wire.Fields {
+func (o draft) takeVersion(rv string) wire.Fields {
 	if rv == "" {
 		return 0
 	}
@@ -222,7 +233,7 @@ func (o *Object) takeVersion(rv string) wire.Fields {
 
 // takeTimes stores the timestamps. Those in the API server's format, in whole
 // seconds of UTC, can be reproduced from the header.
-func (o *Object) takeTimes(it *wire.Item) wire.Fields {
+func (o draft) takeTimes(it *wire.Item) wire.Fields {
 	var drop wire.Fields
 	if it.CreationTimestamp != "" {
 		t, canonical := parseTime(it.CreationTimestamp)

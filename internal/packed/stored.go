@@ -137,7 +137,7 @@ func (s *Shelf) Object(stored []byte) (*Object, error) {
 	if flags&storedRevision != 0 {
 		o.more().generation = p.varint()
 	}
-	if p.failed || len(p.b) < 2 || NameOf(o) == "" {
+	if p.failed || len(p.b) < 2 || NameOf(o.Object) == "" {
 		return nil, ErrStored
 	}
 
@@ -159,7 +159,7 @@ func (s *Shelf) Object(stored []byte) (*Object, error) {
 		o.labels = t.digest()
 	}
 
-	return o, nil
+	return o.Object, nil
 }
 
 // storedParser reads what AppendStored wrote. After a failure it returns zeros.
