@@ -33,7 +33,7 @@ type conn struct {
 	ready chan struct{} // closed when the peer's settings are known, or the connection is broken
 
 	heard atomic.Int64 // when something was last read, as a duration since born
-	reads reads        // owned by the read loop
+	reads reads        // is the read loop, and owned by it
 
 	// mu is never held over I/O.
 	mu struct {
@@ -72,7 +72,7 @@ func newConn(p *pool, nc net.Conn) *conn {
 	c.mu.alive.startLocked(c)
 	c.mu.Unlock()
 
-	c.t.running.Go(c.readLoop)
+	c.t.running.Go(c.reads.run)
 
 	return c
 }

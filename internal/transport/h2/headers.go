@@ -60,13 +60,13 @@ func (b *block) valid(f hpack.HeaderField) bool {
 // readBlock reads the whole header block that begins with the frame fh. After
 // an error the two sides' tables may differ, or the peer has exceeded a limit,
 // so the connection has to end.
-func (c *conn) readBlock(fh http2.FrameHeader) error {
-	b := &c.reads.block
+func (r *reads) readBlock(fh http2.FrameHeader) error {
+	b := &r.block
 	b.fields, b.size, b.bad, b.large = nil, 0, false, false
 	b.dec.SetEmitEnabled(true)
 	encoded, frames := 0, 0
 	for {
-		f, err := c.reads.fr.ReadFrameForHeader(fh)
+		f, err := r.fr.ReadFrameForHeader(fh)
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (c *conn) readBlock(fh http2.FrameHeader) error {
 		if last {
 			break
 		}
-		if fh, err = c.reads.fr.ReadFrameHeader(); err != nil { // a CONTINUATION of this block, or an error
+		if fh, err = r.fr.ReadFrameHeader(); err != nil { // a CONTINUATION of this block, or an error
 			return err
 		}
 	}
@@ -106,16 +106,16 @@ func fragmentOf(f http2.Frame) (fragment []byte, last bool) {
 }
 
 // readHeaders reads the headers of a response, interim ones, or trailers.
-func (c *conn) readHeaders(fh http2.FrameHeader) error {
-	if err := c.readBlock(fh); err != nil {
+func (r *reads) readHeaders(fh http2.FrameHeader) error {
+	if err := r.readBlock(fh); err != nil {
 		return err
 	}
-	b := &c.reads.block
+	b := &r.block
 	fields := b.fields
 	b.fields = nil // a stream may have taken them over
 
-	c.mu.Lock()
-	s, err := c.lookupLocked(fh.StreamID)
+	r.c.mu.Lock()
+	s, err := r.c.lookupLocked(fh.StreamID)
 	last := fh.Flags.Has(http2.FlagHeadersEndStream)
 	switch {
 	case s == nil:
@@ -130,10 +130,10 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	}
 
 	ended := s != nil && s.err != nil
-	c.mu.Unlock()
+	r.c.mu.Unlock()
 
 	if ended {
-		c.finish(s)
+		r.c.finish(s)
 	}
 
 	return err

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// reads is the state of the read loop.
+// reads is the read loop of a connection.
 type reads struct {
+	c       *conn
 	br      *bufio.Reader
 	fr      *http2.Framer
 	block   block
@@ -24,66 +25,66 @@ type reads struct {
 }
 
 func (r *reads) init(c *conn) {
-	r.br = bufio.NewReaderSize(listener{c}, readBuffer)
+	r.c = c
+	r.br = bufio.NewReaderSize(r, readBuffer)
 	r.fr = http2.NewFramer(nil, r.br)
 	r.fr.SetMaxReadFrameSize(maxFrame)
 	r.block.init(c.t.opts.MaxHeaderBytes)
 }
 
-// listener reads from the connection and records when data arrived.
-type listener struct{ c *conn }
-
-func (l listener) Read(p []byte) (int, error) {
-	n, err := l.c.nc.Read(p)
+// Read implements io.Reader: it reads from the connection and records when data
+// arrived.
+func (r *reads) Read(p []byte) (int, error) {
+	n, err := r.c.nc.Read(p)
 	if n > 0 {
-		l.c.heard.Store(int64(time.Since(l.c.born)))
+		r.c.heard.Store(int64(time.Since(r.c.born)))
 	}
 	if err != nil {
-		l.c.reads.fault = err
+		r.fault = err
 	}
 	return n, err
 }
 
-// readLoop reads until the connection ends.
-func (c *conn) readLoop() { c.fail(c.readFrames()) }
+// run reads until the connection ends.
+func (r *reads) run() { r.c.fail(r.readFrames()) }
 
-func (c *conn) readFrames() error {
-	if err := c.readFirst(); err != nil {
+func (r *reads) readFrames() error {
+	if err := r.readFirst(); err != nil {
 		return err
 	}
 	for {
-		fh, err := c.reads.fr.ReadFrameHeader()
+		fh, err := r.fr.ReadFrameHeader()
 		if err == nil {
-			err = c.readFrame(fh)
+			err = r.readFrame(fh)
 		}
-		if err = c.excuse(fh, err); err != nil {
+		if err = r.excuse(fh, err); err != nil {
 			return err
 		}
 	}
 }
 
 // readFirst reads the frame with which every server has to begin.
-func (c *conn) readFirst() error {
-	fh, err := c.reads.fr.ReadFrameHeader()
+func (r *reads) readFirst() error {
+	fh, err := r.fr.ReadFrameHeader()
 	switch {
 	case err != nil && strings.Contains(err.Error(), "HTTP/1.1 header"):
 		return ErrNotHTTP2
 	case err != nil:
-		return c.excuse(fh, err)
+		return r.excuse(fh, err)
 	case fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck):
 		return &ProtocolError{http2.ErrCodeProtocol, "the first frame is not SETTINGS"}
 	}
 
-	return c.excuse(fh, c.readFrame(fh))
+	return r.excuse(fh, r.readFrame(fh))
 }
 
 // excuse decides what err ends: if only a stream, it resets that stream and
 // returns nil; otherwise it returns the error with which the connection ends.
-func (c *conn) excuse(fh http2.FrameHeader, err error) error {
+func (r *reads) excuse(fh http2.FrameHeader, err error) error {
 	if err == nil {
 		return nil
 	}
-	if fault := c.reads.fault; fault != nil {
+	if fault := r.fault; fault != nil {
 		return fault
 	}
 	if code, ok := errors.AsType[http2.ConnectionError](err); ok { // a violation found by the framer
@@ -93,11 +94,11 @@ func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 		if fh.Type == http2.FrameHeaders {
 			return &ProtocolError{http2.ErrCodeProtocol, "bad padding"} // the header block has not been read
 		}
-		return c.resetStream(&StreamError{bad.StreamID, bad.Code, errMalformed})
+		return r.resetStream(&StreamError{bad.StreamID, bad.Code, errMalformed})
 	}
 
 	if bad, ok := errors.AsType[*StreamError](err); ok {
-		return c.resetStream(bad)
+		return r.resetStream(bad)
 	}
 	if _, ok := errors.AsType[*ProtocolError](err); ok {
 		return err
@@ -108,48 +109,48 @@ func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 }
 
 // readFrame reads and applies a frame.
-func (c *conn) readFrame(fh http2.FrameHeader) error {
+func (r *reads) readFrame(fh http2.FrameHeader) error {
 	switch fh.Type {
 	case http2.FrameData:
-		return c.readData(fh)
+		return r.readData(fh)
 	case http2.FrameHeaders:
-		return c.readHeaders(fh)
+		return r.readHeaders(fh)
 	case http2.FramePushPromise, http2.FramePriorityUpdate:
 		return &ProtocolError{http2.ErrCodeProtocol, fh.Type.String() + " from a server without push"}
 	case http2.FramePriority, http2.FrameRSTStream, http2.FrameSettings, http2.FramePing, http2.FrameGoAway,
 		http2.FrameWindowUpdate:
-		f, err := c.reads.fr.ReadFrameForHeader(fh)
+		f, err := r.fr.ReadFrameForHeader(fh)
 		if err != nil {
 			return err
 		}
-		return c.apply(f)
+		return r.apply(f)
 	default: // unknown frames are ignored; the framer has refused stray CONTINUATIONs
-		if _, err := c.reads.br.Discard(int(fh.Length)); err != nil {
+		if _, err := r.br.Discard(int(fh.Length)); err != nil {
 			return err
 		}
-		return c.spend()
+		return r.c.spend()
 	}
 }
 
 // apply applies a frame that is not part of a response.
-func (c *conn) apply(f http2.Frame) error {
+func (r *reads) apply(f http2.Frame) error {
 	switch f := f.(type) {
 	case *http2.RSTStreamFrame:
-		return c.onReset(f)
+		return r.c.onReset(f)
 	case *http2.GoAwayFrame:
-		return c.onGoAway(f)
+		return r.c.onGoAway(f)
 	}
 
-	if err := c.spend(); err != nil {
+	if err := r.c.spend(); err != nil {
 		return err
 	}
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
-		return c.onSettings(f)
+		return r.c.onSettings(f)
 	case *http2.PingFrame:
-		return c.onPing(f)
+		return r.c.onPing(f)
 	case *http2.WindowUpdateFrame:
-		return c.onWindowUpdate(f)
+		return r.c.onWindowUpdate(f)
 	}
 
 	return nil // PRIORITY has no meaning for a client
@@ -184,16 +185,16 @@ func (c *conn) lookupLocked(id uint32) (*stream, error) {
 }
 
 // resetStream ends a stream because of something the peer sent on it.
-func (c *conn) resetStream(why *StreamError) error {
-	c.mu.Lock()
-	s, err := c.lookupLocked(why.StreamID)
+func (r *reads) resetStream(why *StreamError) error {
+	r.c.mu.Lock()
+	s, err := r.c.lookupLocked(why.StreamID)
 	if s != nil {
-		c.resetLocked(s, why.Code, why)
+		r.c.resetLocked(s, why.Code, why)
 	}
-	c.mu.Unlock()
+	r.c.mu.Unlock()
 
 	if s != nil {
-		c.finish(s)
+		r.c.finish(s)
 	}
 
 	return err
@@ -201,7 +202,7 @@ func (c *conn) resetStream(why *StreamError) error {
 
 // readData reads a DATA frame. It always reads the payload, outside the lock,
 // so that the next frame can be found.
-func (c *conn) readData(fh http2.FrameHeader) error {
+func (r *reads) readData(fh http2.FrameHeader) error {
 	n, padding := int(fh.Length), 0
 	if fh.StreamID == 0 {
 		return &ProtocolError{http2.ErrCodeProtocol, "DATA on stream 0"}
@@ -210,7 +211,7 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 		if n == 0 {
 			return io.ErrUnexpectedEOF
 		}
-		length, err := c.reads.br.ReadByte()
+		length, err := r.br.ReadByte()
 		if err != nil {
 			return err
 		}
@@ -221,34 +222,34 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 	}
 
 	k := newChunk(n)
-	err := k.fill(c.reads.br, n)
+	err := k.fill(r.br, n)
 	if err == nil {
-		_, err = c.reads.br.Discard(padding)
+		_, err = r.br.Discard(padding)
 	}
 	if err != nil {
 		k.free()
 		return err
 	}
 
-	return c.deliver(fh, k)
+	return r.deliver(fh, k)
 }
 
 // deliver passes a DATA frame's payload to its stream.
-func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
-	c.mu.Lock()
-	c.openLocked(int32(fh.Length))
-	s, err := c.lookupLocked(fh.StreamID)
+func (r *reads) deliver(fh http2.FrameHeader, k *chunk) error {
+	r.c.mu.Lock()
+	r.openLocked(int32(fh.Length))
+	s, err := r.c.lookupLocked(fh.StreamID)
 	if s != nil {
 		err = s.receiveLocked(fh, k)
 	}
 	ended := s != nil && s.err != nil
-	c.mu.Unlock()
+	r.c.mu.Unlock()
 
 	if s == nil || err != nil {
 		k.free()
 	}
 	if ended {
-		c.finish(s)
+		r.c.finish(s)
 	}
 
 	return err
@@ -257,14 +258,13 @@ func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
 // openLocked opens the connection's window by what has arrived, a quarter of it
 // at a time. The connection's window is therefore never exceeded, and memory is
 // bounded by the windows of the streams.
-func (c *conn) openLocked(n int32) {
-	r := &c.reads
+func (r *reads) openLocked(n int32) {
 	r.arrived += n
-	if int(r.arrived) < c.t.opts.ConnWindow/4 || c.mu.broken != nil {
+	if int(r.arrived) < r.c.t.opts.ConnWindow/4 || r.c.mu.broken != nil {
 		return
 	}
-	_ = c.mu.out.fr.WriteWindowUpdate(0, uint32(r.arrived))
-	c.flushLocked()
+	_ = r.c.mu.out.fr.WriteWindowUpdate(0, uint32(r.arrived))
+	r.c.flushLocked()
 	r.arrived = 0
 }
 
