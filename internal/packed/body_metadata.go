@@ -20,13 +20,9 @@ func (o *Object) GetAnnotations() map[string]string {
 	if o.flags&hasAnnotations == 0 {
 		return nil
 	}
-	var m map[string]string
-	o.eachBodyField(func(key string, value []byte) {
-		if key == "annotations" {
-			m = stringMap(value)
-		}
+	return bodyField(o, "annotations", func(value []byte) map[string]string {
+		return maps.Collect(wire.StringMap(value))
 	})
-	return m
 }
 
 // GetFinalizers returns the finalizers, or nil if there are none. It
@@ -35,21 +31,17 @@ func (o *Object) GetFinalizers() []string {
 	if o.flags&hasFinalizers == 0 {
 		return nil
 	}
-	var f []string
-	o.eachBodyField(func(key string, value []byte) {
-		if key == "finalizers" {
-			f = slices.AppendSeq([]string{}, wire.Strings(value))
-		}
+	return bodyField(o, "finalizers", func(value []byte) []string {
+		return slices.AppendSeq([]string{}, wire.Strings(value))
 	})
-	return f
 }
 
 // GetGenerateName returns metadata.generateName. It decompresses the
 // metadata.
-func (o *Object) GetGenerateName() string { return o.bodyString("generateName") }
+func (o *Object) GetGenerateName() string { return bodyField(o, "generateName", wire.String) }
 
 // GetSelfLink returns metadata.selfLink. It decompresses the metadata.
-func (o *Object) GetSelfLink() string { return o.bodyString("selfLink") }
+func (o *Object) GetSelfLink() string { return bodyField(o, "selfLink", wire.String) }
 
 // GetDeletionGracePeriodSeconds returns metadata.deletionGracePeriodSeconds, or
 // nil if there is none. It decompresses the metadata of a terminating object.
@@ -57,15 +49,13 @@ func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
 	if o.flags&hasGracePeriod == 0 {
 		return nil
 	}
-	var seconds *int64
-	o.eachBodyField(func(key string, value []byte) {
-		if key == "deletionGracePeriodSeconds" {
-			if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
-				seconds = &n
-			}
+	return bodyField(o, "deletionGracePeriodSeconds", func(value []byte) *int64 {
+		n, err := strconv.ParseInt(string(value), 10, 64)
+		if err != nil {
+			return nil
 		}
+		return &n
 	})
-	return seconds
 }
 
 // GetManagedFields returns the managed fields, or nil if there are none or the
@@ -74,42 +64,29 @@ func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry {
 	if o.flags&hasManagedFields == 0 {
 		return nil
 	}
-	var entries []metav1.ManagedFieldsEntry
-	o.eachBodyField(func(key string, value []byte) {
+	return bodyField(o, "managedFields", func(value []byte) (entries []metav1.ManagedFieldsEntry) {
 		// Decoding the whole object will report the mismatch as an error.
-		if key == "managedFields" && json.Unmarshal(value, &entries) != nil {
-			entries = nil
+		if json.Unmarshal(value, &entries) != nil {
+			return nil
 		}
+		return entries
 	})
-	return entries
 }
 
-func (o *Object) bodyString(name string) string {
-	var s string
-	o.eachBodyField(func(key string, value []byte) {
-		if key == name {
-			s = wire.String(value)
-		}
-	})
-	return s
-}
-
-// eachBodyField calls f with each metadata field in the body. Values are raw
-// JSON and become invalid when eachBodyField returns.
-func (o *Object) eachBodyField(f func(key string, value []byte)) {
+// bodyField decodes a metadata field of the body, as raw JSON that becomes
+// invalid afterwards. It returns zero if there is none.
+func bodyField[T any](o *Object, name string, decode func(value []byte) T) (field T) {
 	of, err := o.open(toMetadata)
 	if err != nil {
-		return
+		return field
 	}
 	defer of.close()
 	s := of.s
 	s.other = append(append(append(s.other[:0], '{'), s.metadata()...), '}')
 	for key, value := range wire.Members(s.other) {
-		f(key, value)
+		if key == name {
+			field = decode(value)
+		}
 	}
-}
-
-// stringMap converts a JSON object of strings to a map.
-func stringMap(object []byte) map[string]string {
-	return maps.Collect(wire.StringMap(object))
+	return field
 }
