@@ -348,6 +348,8 @@ func TestOptionThatCannotBeUsedIsRefused(t *testing.T) {
 		"NotOlderThan": clustercache.NotOlderThan("7"),
 		"Concurrency":  fleet.Options{Concurrency: -1},
 		"Timeout":      fleet.Options{Timeout: -1},
+		"Options":      (*fleet.Options)(nil),
+		"Total":        (*fleet.Total)(nil),
 	} {
 		refused(t, strings.TrimSpace(name), cc, &corev1.ConfigMap{}, opt)
 	}

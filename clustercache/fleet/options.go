@@ -96,6 +96,9 @@ func newRead(cc *clustercache.ClusterCache, kind client.Object, opts []client.Li
 			r.options = *own
 			given++
 		case *Total:
+			if own == nil {
+				return nil, &clustercache.OptionError{Field: "Total", Err: errNoKind}
+			}
 			r.total = own
 		case *clustercache.Origin:
 			return nil, &clustercache.OptionError{Field: "Origin", Err: errOfOne}

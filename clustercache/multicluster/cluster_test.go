@@ -251,17 +251,11 @@ func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
 		require.NoError(t, i.AddIndexers(toolscache.Indexers{"value": func(obj any) ([]string, error) {
-			if obj.(*corev1.ConfigMap).Name == "two" {
-				return nil, errors.New("none")
-			}
 			return byValue(obj.(client.Object)), nil
 		}}))
 		names, err := listByValue(t, cl.GetCache(), "1")
 		require.NoError(t, err)
 		require.Equal(t, []string{"one"}, names)
-		names, err = listByValue(t, cl.GetCache(), "2")
-		require.NoError(t, err)
-		require.Empty(t, names)
 
 		f.Forget(key("a"))
 		require.NoError(t, f.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue))
@@ -278,6 +272,25 @@ func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []string{"two"}, names)
 		}
+	})
+}
+
+// TestErrorOfAnIndexerIsReported checks that an object for which the function
+// fails is not taken for one without values.
+func TestErrorOfAnIndexerIsReported(t *testing.T) {
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, _ *apiServer, cl cluster.Cluster) {
+		i := informer(t, cl, &corev1.ConfigMap{})
+		require.NoError(t, i.AddIndexers(toolscache.Indexers{"value": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Name == "two" {
+				return nil, errors.New("none")
+			}
+			return byValue(obj.(client.Object)), nil
+		}}))
+		_, err := listByValue(t, cl.GetCache(), "2")
+		failure, ok := errors.AsType[*clustercache.IndexError](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, "value", failure.Field)
+		require.Equal(t, "two", failure.Object.Name)
 	})
 }
 

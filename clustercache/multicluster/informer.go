@@ -116,6 +116,8 @@ func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegi
 // AddIndexers implements cache.Informer. The computed values can be selected by
 // client.MatchingFields with the name of the index, also in a list of one
 // namespace. The functions receive objects in the informer's representation.
+// While one of them returns an error for an object, lists by its index fail with
+// a [clustercache.IndexError].
 func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 	for name, index := range indexers {
 		err := i.c.index(fieldIndex{
@@ -124,7 +126,7 @@ func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 			values: func(o client.Object) []string {
 				values, err := index(o)
 				if err != nil {
-					return nil
+					panic(err) // which the index reports; client-go's does not survive it
 				}
 				return values
 			},

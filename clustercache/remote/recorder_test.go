@@ -6,6 +6,7 @@ package remote_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -260,6 +261,15 @@ func TestEventsWaitForTheStart(t *testing.T) {
 		require.Empty(t, eventsIn(t, s.west.Client()))
 		found := s.results(t)
 		require.Equal(t, 1+3+1, found["full"]+found["away"]+found["stopped"])
+	})
+}
+
+// TestAnyNumberOfEventsMayWait: the largest number is no overflow.
+func TestAnyNumberOfEventsMayWait(t *testing.T) {
+	recording(t, remote.RecorderOptions{Waiting: math.MaxInt}, true, func(t *testing.T, s *site) {
+		s.note(s.east, "1")
+		synctest.Wait()
+		require.Equal(t, []string{"1 x1"}, eventsIn(t, s.east.Client()))
 	})
 }
 

@@ -91,7 +91,7 @@ func (r *Recorder) recordLocked(o occurrence, note string, now time.Time) (resul
 	}
 
 	b := r.mu.boxes[o.cluster]
-	if b != nil && len(b.queue) >= r.options.Waiting || r.mu.waiting >= allWaiting*r.options.Waiting {
+	if b != nil && len(b.queue) >= r.options.Waiting || r.mu.waiting/allWaiting >= r.options.Waiting {
 		return "full", false
 	}
 	if b == nil {
