@@ -196,13 +196,17 @@ func (x *exchange) decodeDelete() (metav1.DeleteOptions, error) {
 	return out, nil
 }
 
-func writeJSON(w http.ResponseWriter, code int, body any) {
-	raw, err := json.Marshal(body)
+// marshal returns the JSON of a value that has one: it was JSON before, or is of
+// a type of the API.
+func marshal(v any) []byte {
+	raw, err := json.Marshal(v)
 	if err != nil {
 		panic("fakeapi: " + err.Error())
 	}
-	writeRaw(w, code, raw)
+	return raw
 }
+
+func writeJSON(w http.ResponseWriter, code int, body any) { writeRaw(w, code, marshal(body)) }
 
 func writeRaw(w http.ResponseWriter, code int, raw []byte) {
 	w.Header().Set("Content-Type", "application/json")
@@ -271,13 +275,9 @@ func (f form) of(v *version) []byte {
 	if !f.partial {
 		return v.in(f.apiVersion)
 	}
-	raw, err := json.Marshal(map[string]any{
+	return marshal(map[string]any{
 		"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": v.obj["metadata"],
 	})
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	return raw
 }
 
 // odd returns an object with a version of the kind's length, and without the
@@ -288,9 +288,5 @@ func (f form) odd(v *version) *version {
 	for _, field := range f.without {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
 	}
-	raw, err := json.Marshal(u.Object)
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	return &version{rv: v.rv, obj: u.Object, raw: raw}
+	return &version{rv: v.rv, obj: u.Object, raw: marshal(u.Object)}
 }

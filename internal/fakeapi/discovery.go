@@ -5,7 +5,6 @@ package fakeapi
 
 import (
 	"crypto/sha512"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -99,16 +98,9 @@ func (x *exchange) document(path string) *document {
 	}
 	// As in kube-apiserver, the ETag is the hash of the document without its
 	// type.
-	hashed, err := json.Marshal(doc.list)
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	doc.etag = fmt.Sprintf(`"%X"`, sha512.Sum512(hashed))
+	doc.etag = fmt.Sprintf(`"%X"`, sha512.Sum512(marshal(doc.list)))
 	doc.list.TypeMeta = metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}
-	if doc.body, err = json.Marshal(doc.list); err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	doc.body = append(doc.body, '\n')
+	doc.body = append(marshal(doc.list), '\n')
 	x.documents[i] = doc
 
 	return doc

@@ -98,8 +98,7 @@ const anyVersion = -1
 
 // String returns the token in the form that clients receive.
 func (t token) String() string {
-	raw, _ := json.Marshal(t)
-	return base64.RawURLEncoding.EncodeToString(raw)
+	return base64.RawURLEncoding.EncodeToString(marshal(t))
 }
 
 // tokenExpired returns the error for a token whose version is no longer

@@ -4,7 +4,6 @@
 package fakeapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,11 +25,7 @@ type version struct {
 func newVersion(rv int64, obj map[string]any) *version {
 	u := unstructured.Unstructured{Object: obj}
 	u.SetResourceVersion(strconv.FormatInt(rv, 10))
-	raw, err := json.Marshal(obj)
-	if err != nil {
-		panic("fakeapi: " + err.Error()) // it was JSON before
-	}
-	return &version{rv: rv, obj: obj, raw: raw}
+	return &version{rv: rv, obj: obj, raw: marshal(obj)}
 }
 
 // meta returns the object for reading its metadata. The caller must not modify
@@ -49,12 +44,7 @@ func (v *version) in(apiVersion string) []byte {
 	}
 	obj := maps.Clone(v.obj)
 	obj["apiVersion"] = apiVersion
-	raw, err := json.Marshal(obj)
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-
-	return raw
+	return marshal(obj)
 }
 
 // objectKey identifies an object within its kind.

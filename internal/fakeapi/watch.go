@@ -6,7 +6,6 @@ package fakeapi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -111,8 +110,7 @@ func (st *stream) begin(from int64, initial bool) []byte {
 	st.nudges = st.table.nudges
 	switch {
 	case initial && from > st.rv:
-		raw, _ := json.Marshal(statusOf(tooLarge(from, st.rv)))
-		writeFrame(&out, "ERROR", raw)
+		writeFrame(&out, "ERROR", marshal(statusOf(tooLarge(from, st.rv))))
 		st.over = true
 	case initial || from == 0 || st.table.kind.Repeats:
 		objects := st.table.objects
@@ -125,8 +123,8 @@ func (st *stream) begin(from int64, initial bool) []byte {
 		}
 		st.reached = rv
 	case from < st.oldest():
-		raw, _ := json.Marshal(statusOf(apierrors.NewResourceExpired(expiredMessage(from, st.oldest()))))
-		writeFrame(&out, "ERROR", raw)
+		expired := apierrors.NewResourceExpired(expiredMessage(from, st.oldest()))
+		writeFrame(&out, "ERROR", marshal(statusOf(expired)))
 		st.over = true
 	default:
 		st.reached = from
@@ -309,11 +307,8 @@ func (st *stream) bookmark(out *bytes.Buffer, rv int64, end bool) {
 	if end {
 		meta["annotations"] = map[string]any{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	raw, err := json.Marshal(map[string]any{"kind": st.form.kind, "apiVersion": st.form.apiVersion, "metadata": meta})
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	writeFrame(out, "BOOKMARK", raw)
+	writeFrame(out, "BOOKMARK",
+		marshal(map[string]any{"kind": st.form.kind, "apiVersion": st.form.apiVersion, "metadata": meta}))
 }
 
 func writeFrame(out *bytes.Buffer, kind string, object []byte) {

@@ -259,7 +259,7 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 	leaving := u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 && !op.namespace()
 	switch {
 	case op.dryRun:
-		return &version{rv: old.rv, obj: u.Object, raw: newVersion(old.rv, u.Object).raw}, nil
+		return newVersion(old.rv, u.Object), nil
 	case leaving:
 		return op.finish(key, u), nil
 	case reflect.DeepEqual(was.Object, u.Object):
