@@ -27,9 +27,8 @@ var (
 
 // apply implements server-side apply. In this server only applied objects have
 // managed fields, beginning with their first apply.
-func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) (*version, error) {
-	q := r.URL.Query()
-	manager := q.Get("fieldManager")
+func (op *writing) apply(body []byte, old *version) (*version, error) {
+	manager := op.q.Get("fieldManager")
 	if manager == "" {
 		return nil, apierrors.NewBadRequest("fieldManager is required for apply patch")
 	}
@@ -37,7 +36,7 @@ func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) 
 	if err != nil {
 		return nil, err
 	}
-	gvk := op.t.kind.gvk(op.req.Version)
+	gvk := op.table.kind.gvk(op.req.Version)
 	live := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{}}}
 	if old != nil {
 		live = old.copy()
@@ -51,7 +50,7 @@ func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) 
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	applied, err := fields.Apply(object, config, manager, q.Get("force") == "true")
+	applied, err := fields.Apply(object, config, manager, op.q.Get("force") == "true")
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +60,14 @@ func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) 
 	}
 	result.SetGroupVersionKind(gvk)
 	result.SetName(op.req.Name)
-	if result, err = fit(result, op.t.kind); err != nil {
+	if result, err = fit(result, op.table.kind); err != nil {
 		return nil, err
 	}
 	if old == nil {
 		if op.req.Subresource != "" {
 			return nil, apierrors.NewNotFound(op.req.GroupResource(), op.req.Name)
 		}
-		*code = http.StatusCreated
+		op.code = http.StatusCreated
 		return op.create(result)
 	}
 
@@ -76,7 +75,7 @@ func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) 
 }
 
 func (op *writing) fieldManager(gvk schema.GroupVersionKind) (*managedfields.FieldManager, error) {
-	if op.t.kind.builtIn {
+	if op.table.kind.builtIn {
 		return managedfields.NewDefaultFieldManager(builtInTypes(), scheme.Scheme, noDefaults{}, scheme.Scheme,
 			gvk, gvk.GroupVersion(), op.req.Subresource, nil)
 	}
@@ -86,7 +85,7 @@ func (op *writing) fieldManager(gvk schema.GroupVersionKind) (*managedfields.Fie
 
 // typed returns an object of a built-in kind as its Go type.
 func (op *writing) typed(u *unstructured.Unstructured) (runtime.Object, error) {
-	if !op.t.kind.builtIn {
+	if !op.table.kind.builtIn {
 		return u, nil
 	}
 	out, err := scheme.Scheme.New(u.GroupVersionKind())

@@ -35,15 +35,15 @@ var decoder = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
 
-func readBody(r *http.Request) ([]byte, string, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+func (x *exchange) readBody() ([]byte, string, error) {
+	body, err := io.ReadAll(io.LimitReader(x.r.Body, maxBody+1))
 	if err != nil {
 		return nil, "", apierrors.NewBadRequest(err.Error())
 	}
 	if len(body) > maxBody {
 		return nil, "", apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 	}
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	media, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		media = runtime.ContentTypeJSON
 	}
@@ -61,11 +61,12 @@ func toJSON(body []byte) ([]byte, error) {
 }
 
 // decodeObject decodes the object in the body of a write.
-func decodeObject(r *http.Request, k *Kind, apiVersion string) (*unstructured.Unstructured, error) {
-	body, media, err := readBody(r)
+func (x *exchange) decodeObject() (*unstructured.Unstructured, error) {
+	body, media, err := x.readBody()
 	if err != nil {
 		return nil, err
 	}
+	k, apiVersion := x.table.kind, x.apiVersion()
 	u := &unstructured.Unstructured{}
 	switch media {
 	case protobufType:
@@ -168,9 +169,9 @@ func prepare(u, old *unstructured.Unstructured) {
 }
 
 // decodeDelete decodes the options of a deletion.
-func decodeDelete(r *http.Request) (metav1.DeleteOptions, error) {
+func (x *exchange) decodeDelete() (metav1.DeleteOptions, error) {
 	var out metav1.DeleteOptions
-	body, media, err := readBody(r)
+	body, media, err := x.readBody()
 	if err != nil {
 		return out, err
 	}
@@ -185,23 +186,27 @@ func decodeDelete(r *http.Request) (metav1.DeleteOptions, error) {
 	if err != nil {
 		return out, apierrors.NewBadRequest(err.Error())
 	}
-	if q := r.URL.Query(); len(q["dryRun"]) > 0 {
-		out.DryRun = q["dryRun"]
+	if dryRun := x.q["dryRun"]; len(dryRun) > 0 {
+		out.DryRun = dryRun
 	}
-	if policy := r.URL.Query().Get("propagationPolicy"); policy != "" {
+	if policy := x.q.Get("propagationPolicy"); policy != "" {
 		out.PropagationPolicy = new(metav1.DeletionPropagation(policy))
 	}
 
 	return out, nil
 }
 
-func writeJSON(w http.ResponseWriter, code int, body any) {
-	raw, err := json.Marshal(body)
+// marshal returns the JSON of a value that has one: it was JSON before, or is of
+// a type of the API.
+func marshal(v any) []byte {
+	raw, err := json.Marshal(v)
 	if err != nil {
 		panic("fakeapi: " + err.Error())
 	}
-	writeRaw(w, code, raw)
+	return raw
 }
+
+func writeJSON(w http.ResponseWriter, code int, body any) { writeRaw(w, code, marshal(body)) }
 
 func writeRaw(w http.ResponseWriter, code int, raw []byte) {
 	w.Header().Set("Content-Type", "application/json")
@@ -246,10 +251,11 @@ type form struct {
 	bytes      int // of versions; 0 for plain numbers
 }
 
-func formOf(r *http.Request, req *Request, k *Kind) form {
+func (x *exchange) form() form {
+	k := x.table.kind
 	out := form{
-		apiVersion: k.gvk(req.Version).GroupVersion().String(), kind: k.Kind,
-		partial: strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"),
+		apiVersion: x.apiVersion(), kind: k.Kind,
+		partial: strings.Contains(x.r.Header.Get("Accept"), "as=PartialObjectMetadata"),
 		bytes:   k.ObjectVersionBytes,
 	}
 	if k.NoUID {
@@ -269,13 +275,9 @@ func (f form) of(v *version) []byte {
 	if !f.partial {
 		return v.in(f.apiVersion)
 	}
-	raw, err := json.Marshal(map[string]any{
+	return marshal(map[string]any{
 		"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": v.obj["metadata"],
 	})
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	return raw
 }
 
 // odd returns an object with a version of the kind's length, and without the
@@ -286,9 +288,5 @@ func (f form) odd(v *version) *version {
 	for _, field := range f.without {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
 	}
-	raw, err := json.Marshal(u.Object)
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	return &version{rv: v.rv, obj: u.Object, raw: raw}
+	return &version{rv: v.rv, obj: u.Object, raw: marshal(u.Object)}
 }

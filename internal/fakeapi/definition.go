@@ -15,17 +15,17 @@ func (k *Kind) defines() bool {
 	return k.Group == "apiextensions.k8s.io" && k.Resource == "customresourcedefinitions"
 }
 
-// definedLocked gives a kind that is registered the definition by which it
-// seems to be served, unless it is Aggregated. It has one as long as it is
-// registered, unless a client creates another.
-func (s *Server) definedLocked(k *Kind) *Kind {
-	if t := s.tables[k.GroupResource().String()]; t != nil {
+// defined gives a kind that is registered the definition by which it seems to
+// be served, unless it is Aggregated. It has one as long as it is registered,
+// unless a client creates another.
+func (c *catalog) defined(k *Kind) *Kind {
+	if t := c.tables[k.GroupResource().String()]; t != nil {
 		k.definition = t.kind.definition
 		return k
 	}
 	if !k.Aggregated {
-		s.definitions++
-		text := fmt.Appendf(nil, "%s/definition/%d", s.identity, s.definitions)
+		c.definitions++
+		text := fmt.Appendf(nil, "%s/definition/%d", c.identity, c.definitions)
 		k.definition = types.UID(uuid.NewSHA1(uuid.NameSpaceOID, text).String())
 	}
 	return k
@@ -34,10 +34,10 @@ func (s *Server) definedLocked(k *Kind) *Kind {
 // definition returns the definition of a name by which a registered kind seems
 // to be served, or nil. It is not stored: it is found by its name alone, so
 // that a client may create it.
-func (s *Server) definition(name string) *version {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tables {
+func (x *exchange) definition(name string) *version {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, t := range x.tables {
 		k := t.kind
 		if k.definition == "" || k.Resource+"."+k.Group != name {
 			continue

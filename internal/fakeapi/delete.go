@@ -5,7 +5,6 @@ package fakeapi
 
 import (
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 
@@ -14,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func (op *writing) serveDelete(r *http.Request) (*version, error) {
-	options, err := decodeDelete(r)
+func (op *writing) serveDelete() (*version, error) {
+	options, err := op.decodeDelete()
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +26,7 @@ func (op *writing) serveDelete(r *http.Request) (*version, error) {
 // delete removes an object. If the object has finalizers, delete only marks it
 // as being deleted and returns it.
 func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version, error) {
-	v := op.t.objects[key]
+	v := op.table.objects[key]
 	if v == nil {
 		return nil, apierrors.NewNotFound(op.req.GroupResource(), key.name)
 	}
@@ -73,7 +72,7 @@ func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version
 	if reflect.DeepEqual(u.Object, v.obj) {
 		return v, nil
 	}
-	return op.put(op.t, key, u.Object), nil
+	return op.put(op.table, key, u.Object), nil
 }
 
 func setFinalizer(u *unstructured.Unstructured, name string, on bool) {
@@ -88,12 +87,12 @@ func setFinalizer(u *unstructured.Unstructured, name string, on bool) {
 }
 
 // serveDeleteAll deletes all selected objects.
-func (op *writing) serveDeleteAll(r *http.Request) error {
-	which, err := selectionOf(op.req, r.URL.Query(), op.t.kind)
+func (op *writing) serveDeleteAll() error {
+	which, err := op.selection()
 	if err != nil {
 		return err
 	}
-	options, err := decodeDelete(r)
+	options, err := op.decodeDelete()
 	if err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func (op *writing) serveDeleteAll(r *http.Request) error {
 	defer op.mu.Unlock()
 
 	var keys []objectKey
-	for key, v := range op.t.objects {
+	for key, v := range op.table.objects {
 		if which.matches(v) {
 			keys = append(keys, key)
 		}

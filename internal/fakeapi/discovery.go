@@ -5,7 +5,6 @@ package fakeapi
 
 import (
 	"crypto/sha512"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -25,90 +24,92 @@ type document struct {
 	etag string
 }
 
+// catalog is the kinds that a server serves, with all that it stores of them. Its
+// methods run under the server's lock.
+type catalog struct {
+	store
+
+	away        map[string]*table // of aggregated kinds that are not served any more
+	definitions int               // of kinds that were registered
+	documents   [2]*document      // discovery documents; nil after a change
+}
+
 // Version is the version that the server reports.
 const Version = "v1.36.3"
 
 // servePath serves paths that are not resources.
-func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
-	path := strings.TrimSuffix(r.URL.Path, "/")
+func (x *exchange) servePath() error {
+	path := strings.TrimSuffix(x.r.URL.Path, "/")
 	switch path {
 	case "/readyz", "/livez", "/healthz":
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte("ok"))
-		return
+		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = x.w.Write([]byte("ok"))
+		return nil
 	case "/version":
-		writeJSON(w, http.StatusOK, apiversion.Info{
+		writeJSON(x.w, http.StatusOK, apiversion.Info{
 			Major:      "1",
 			Minor:      "36",
 			GitVersion: Version,
 			Platform:   "linux/amd64",
 		})
-		return
+		return nil
 	case "/api", "/apis":
-		if strings.Contains(r.Header.Get("Accept"), "as=APIGroupDiscoveryList") {
-			s.serveDocument(w, r, path)
-			return
+		if strings.Contains(x.r.Header.Get("Accept"), "as=APIGroupDiscoveryList") {
+			x.serveDocument(path)
+			return nil
 		}
 	}
 
-	if answer := s.legacy(path); answer != nil {
-		writeJSON(w, http.StatusOK, answer)
-		return
+	answer := x.legacy(path)
+	if answer == nil {
+		return errNoPath
 	}
-	writeError(w, errNoPath)
+	writeJSON(x.w, http.StatusOK, answer)
+	return nil
 }
 
-func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, path string) {
-	doc := s.document(path)
-	w.Header().Set("ETag", doc.etag)
-	w.Header().Set("Vary", "Accept")
-	if r.Header.Get("If-None-Match") == doc.etag {
-		w.WriteHeader(http.StatusNotModified)
+func (x *exchange) serveDocument(path string) {
+	doc, header := x.document(path), x.w.Header()
+	header.Set("ETag", doc.etag)
+	header.Set("Vary", "Accept")
+	if x.r.Header.Get("If-None-Match") == doc.etag {
+		x.w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-	_, _ = w.Write(doc.body)
+	header.Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	_, _ = x.w.Write(doc.body)
 }
-
-func (s *Server) kindsChangedLocked() { s.documents = [2]*document{} }
 
 // document returns the aggregated discovery document of a path.
-func (s *Server) document(path string) *document {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (x *exchange) document(path string) *document {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 
 	i := 0
 	if path == "/apis" {
 		i = 1
 	}
-	if s.documents[i] != nil {
-		return s.documents[i]
+	if x.documents[i] != nil {
+		return x.documents[i]
 	}
 	doc := &document{list: discoveryv2.APIGroupDiscoveryList{Items: slices.Clone(discovered()[i].Items)}}
 	if i == 1 {
-		doc.list.Items = append(doc.list.Items, s.customGroupsLocked()...)
+		doc.list.Items = append(doc.list.Items, x.customGroups()...)
 	}
 	// As in kube-apiserver, the ETag is the hash of the document without its
 	// type.
-	hashed, err := json.Marshal(doc.list)
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	doc.etag = fmt.Sprintf(`"%X"`, sha512.Sum512(hashed))
+	doc.etag = fmt.Sprintf(`"%X"`, sha512.Sum512(marshal(doc.list)))
 	doc.list.TypeMeta = metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}
-	if doc.body, err = json.Marshal(doc.list); err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	doc.body = append(doc.body, '\n')
-	s.documents[i] = doc
+	doc.body = append(marshal(doc.list), '\n')
+	x.documents[i] = doc
 
 	return doc
 }
 
-// customGroupsLocked returns the groups of kinds that are not built in.
-func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
+// customGroups returns the groups of kinds that are not built in.
+func (c *catalog) customGroups() []discoveryv2.APIGroupDiscovery {
 	groups := map[string]map[string][]discoveryv2.APIResourceDiscovery{}
-	for _, t := range s.tables {
+	for _, t := range c.tables {
 		k := t.kind
 		if k.native || slices.ContainsFunc(discovered()[1].Items,
 			func(g discoveryv2.APIGroupDiscovery) bool { return g.Name == k.Group }) {
@@ -148,13 +149,13 @@ func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
 
 // legacy returns the older form of a discovery document, or nil if the path has
 // none.
-func (s *Server) legacy(path string) any {
+func (x *exchange) legacy(path string) any {
 	switch path {
 	case "/api":
 		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
 	case "/apis":
 		out := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-		for _, g := range s.document(path).list.Items {
+		for _, g := range x.document(path).list.Items {
 			out.Groups = append(out.Groups, legacyGroup(g))
 		}
 		return out
@@ -165,7 +166,7 @@ func (s *Server) legacy(path string) any {
 		return nil
 	}
 
-	for _, g := range s.document("/" + root).list.Items {
+	for _, g := range x.document("/" + root).list.Items {
 		if root == "apis" && rest == g.Name {
 			return legacyGroup(g)
 		}
@@ -217,7 +218,7 @@ func legacyResources(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) 
 
 // define serves the kind that a CustomResourceDefinition defines, and reports
 // that in its status.
-func (s *Server) define(crd *unstructured.Unstructured) {
+func (c *catalog) define(crd *unstructured.Unstructured) {
 	get := func(fields ...string) string {
 		v, _, _ := unstructured.NestedString(crd.Object, fields...)
 		return v
@@ -255,8 +256,7 @@ func (s *Server) define(crd *unstructured.Unstructured) {
 	}
 
 	slices.SortFunc(k.Versions, func(a, b string) int { return apiversion.CompareKubeAwareVersionStrings(b, a) })
-	s.registerLocked(k.complete())
-	s.kindsChangedLocked()
+	c.register(k.complete())
 	names, _, _ := unstructured.NestedMap(crd.Object, "spec", "names")
 	condition := func(kind, reason string) any {
 		return map[string]any{
@@ -276,28 +276,28 @@ func (s *Server) define(crd *unstructured.Unstructured) {
 
 // undefine removes a kind with its definition: its objects are deleted, and its
 // watches end.
-func (s *Server) undefine(crd *unstructured.Unstructured) {
+func (c *catalog) undefine(crd *unstructured.Unstructured) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	name := schema.GroupResource{Group: group, Resource: plural}
-	t := s.tables[name.String()]
+	t := c.tables[name.String()]
 	if t == nil || t.kind.native {
 		return
 	}
-	s.endKindLocked(t)
+	c.endKind(t)
 }
 
-func (s *Server) endKindLocked(t *table) {
+func (c *catalog) endKind(t *table) {
 	for key, v := range t.objects {
-		s.remove(t, key, v.copy().Object)
+		c.remove(t, key, v.copy().Object)
 	}
-	s.hideLocked(t)
+	c.hide(t)
 }
 
-// hideLocked ends the watches of a kind, which is no longer served.
-func (s *Server) hideLocked(t *table) {
+// hide ends the watches of a kind, which is no longer served.
+func (c *catalog) hide(t *table) {
 	t.gone = true
 	t.wake()
-	delete(s.tables, t.kind.GroupResource().String())
-	s.kindsChangedLocked()
+	delete(c.tables, t.kind.GroupResource().String())
+	c.documents = [2]*document{}
 }

@@ -18,17 +18,17 @@ import (
 
 // servePatch patches an object. An apply to an object that does not exist
 // creates it.
-func (op *writing) servePatch(r *http.Request, code *int) (*version, error) {
-	body, media, err := readBody(r)
+func (op *writing) servePatch() (*version, error) {
+	body, media, err := op.readBody()
 	if err != nil {
 		return nil, err
 	}
 	op.mu.Lock()
 	defer op.mu.Unlock()
 
-	old := op.t.objects[objectKey{op.req.Namespace, op.req.Name}]
+	old := op.table.objects[objectKey{op.req.Namespace, op.req.Name}]
 	if types.PatchType(media) == types.ApplyPatchType {
-		return op.apply(r, body, old, code)
+		return op.apply(body, old)
 	}
 	if old == nil {
 		return nil, apierrors.NewNotFound(op.req.GroupResource(), op.req.Name)
@@ -46,7 +46,7 @@ func (op *writing) updatePatched(old *version, patched []byte) (*version, error)
 	if err := u.UnmarshalJSON(patched); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	u, err := fit(u, op.t.kind)
+	u, err := fit(u, op.table.kind)
 	if err != nil {
 		return nil, err
 	}
@@ -78,10 +78,10 @@ func (op *writing) patch(old *version, kind types.PatchType, body []byte) ([]byt
 		}
 		return after, nil
 	case types.StrategicMergePatchType:
-		if !op.t.kind.builtIn {
+		if !op.table.kind.builtIn {
 			return nil, unsupportedMedia(string(kind))
 		}
-		typed, err := scheme.Scheme.New(op.t.kind.gvk(op.req.Version))
+		typed, err := scheme.Scheme.New(op.table.kind.gvk(op.req.Version))
 		if err != nil {
 			return nil, err
 		}
@@ -105,9 +105,9 @@ func (op *writing) decodeApply(body []byte) (*unstructured.Unstructured, error) 
 	if err := json.Unmarshal(raw, &u.Object); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if u.GetAPIVersion() != op.apiVersion() || u.GetKind() != op.t.kind.Kind {
+	if u.GetAPIVersion() != op.apiVersion() || u.GetKind() != op.table.kind.Kind {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object is of %s %s, the path of %s %s",
-			u.GetAPIVersion(), u.GetKind(), op.apiVersion(), op.t.kind.Kind))
+			u.GetAPIVersion(), u.GetKind(), op.apiVersion(), op.table.kind.Kind))
 	}
 	if u.GetName() == "" {
 		u.SetName(op.req.Name)

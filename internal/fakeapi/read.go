@@ -21,19 +21,19 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-func (s *Server) get(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
-	s.mu.Lock()
-	v := t.objects[objectKey{req.Namespace, req.Name}]
-	s.mu.Unlock()
+func (x *exchange) get() error {
+	x.mu.Lock()
+	v := x.table.objects[objectKey{x.req.Namespace, x.req.Name}]
+	x.mu.Unlock()
 
-	if v == nil && t.kind.defines() {
-		v = s.definition(req.Name)
+	if v == nil && x.table.kind.defines() {
+		v = x.definition(x.req.Name)
 	}
 	if v == nil {
-		writeError(w, apierrors.NewNotFound(req.GroupResource(), req.Name))
-		return
+		return apierrors.NewNotFound(x.req.GroupResource(), x.req.Name)
 	}
-	writeRaw(w, http.StatusOK, formOf(r, req, t.kind).of(v))
+	writeRaw(x.w, http.StatusOK, x.form().of(v))
+	return nil
 }
 
 // selection is the set of objects that a list or watch selects.
@@ -43,17 +43,18 @@ type selection struct {
 	fields    fields.Selector
 }
 
-func selectionOf(req *Request, q url.Values, k *Kind) (selection, error) {
-	s := selection{namespace: req.Namespace}
+func (x *exchange) selection() (selection, error) {
+	s := selection{namespace: x.req.Namespace}
 	var err error
-	if s.labels, err = labels.Parse(q.Get("labelSelector")); err != nil {
+	if s.labels, err = labels.Parse(x.q.Get("labelSelector")); err != nil {
 		return s, apierrors.NewBadRequest(err.Error())
 	}
-	if s.fields, err = fields.ParseSelector(q.Get("fieldSelector")); err != nil {
+	if s.fields, err = fields.ParseSelector(x.q.Get("fieldSelector")); err != nil {
 		return s, apierrors.NewBadRequest(err.Error())
 	}
 	for _, f := range s.fields.Requirements() {
-		if f.Field != "metadata.name" && f.Field != "metadata.namespace" && !slices.Contains(k.fields, f.Field) {
+		if f.Field != "metadata.name" && f.Field != "metadata.namespace" &&
+			!slices.Contains(x.table.kind.fields, f.Field) {
 			return s, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", f.Field))
 		}
 	}
@@ -97,8 +98,7 @@ const anyVersion = -1
 
 // String returns the token in the form that clients receive.
 func (t token) String() string {
-	raw, _ := json.Marshal(t)
-	return base64.RawURLEncoding.EncodeToString(raw)
+	return base64.RawURLEncoding.EncodeToString(marshal(t))
 }
 
 // tokenExpired returns the error for a token whose version is no longer
@@ -114,21 +114,19 @@ func tokenExpired(t token) error {
 
 // list responds with one page of a list, in which all pages show the same
 // moment.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
-	q := r.URL.Query()
-	which, err := selectionOf(req, q, t.kind)
+func (x *exchange) list() error {
+	which, err := x.selection()
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	objects, rv, after, err := s.moment(t, q)
+	objects, rv, after, err := x.moment()
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	if name, one := which.fields.RequiresExactMatch("metadata.name"); one && t.kind.defines() {
+	k := x.table.kind
+	if name, one := which.fields.RequiresExactMatch("metadata.name"); one && k.defines() {
 		if key := (objectKey{name: name}); objects[key] == nil {
-			objects[key] = s.definition(name)
+			objects[key] = x.definition(name)
 		}
 	}
 	found := make([]objectKey, 0, len(objects))
@@ -138,8 +136,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 		}
 	}
 	slices.SortFunc(found, compareKeys)
-	meta := metav1.ListMeta{ResourceVersion: t.kind.listVersion(rv)}
-	if limit, _ := strconv.Atoi(q.Get("limit")); limit > 0 && len(found) > limit {
+	meta := metav1.ListMeta{ResourceVersion: k.listVersion(rv)}
+	if limit, _ := strconv.Atoi(x.q.Get("limit")); limit > 0 && len(found) > limit {
 		if which.labels.Empty() && which.fields.Empty() {
 			meta.RemainingItemCount = new(int64(len(found) - limit))
 		}
@@ -148,8 +146,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 		meta.Continue = token{RV: rv, Namespace: last.namespace, Name: last.name}.String()
 	}
 
-	f := formOf(r, req, t.kind)
-	kind, apiVersion := t.kind.Kind+"List", f.apiVersion
+	f := x.form()
+	kind, apiVersion := k.Kind+"List", f.apiVersion
 	if f.partial {
 		kind, apiVersion = "PartialObjectMetadataList", "meta.k8s.io/v1"
 	}
@@ -157,52 +155,53 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 	for _, key := range found {
 		items = append(items, f.of(objects[key]))
 	}
-	writeJSON(w, http.StatusOK, map[string]any{
+	writeJSON(x.w, http.StatusOK, map[string]any{
 		"kind":       kind,
 		"apiVersion": apiVersion,
 		"metadata":   meta,
 		"items":      items,
 	})
+	return nil
 }
 
 // moment returns the objects that a list shows, their resourceVersion, and the
 // key after which the page begins.
-func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version, rv int64, after *objectKey,
-	err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (x *exchange) moment() (objects map[objectKey]*version, rv int64, after *objectKey, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 
-	if text := q.Get("continue"); text != "" {
+	t := x.table
+	if text := x.q.Get("continue"); text != "" {
 		var next token
 		raw, err := base64.RawURLEncoding.DecodeString(text)
 		if err != nil || json.Unmarshal(raw, &next) != nil {
 			return nil, 0, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
 		if next.RV == anyVersion {
-			return maps.Clone(t.objects), s.rv, &objectKey{next.Namespace, next.Name}, nil
+			return maps.Clone(t.objects), x.rv, &objectKey{next.Namespace, next.Name}, nil
 		}
-		if next.RV < s.expired || next.RV > s.rv {
+		if next.RV < x.expired || next.RV > x.rv {
 			return nil, 0, nil, tokenExpired(next)
 		}
 		return t.at(next.RV), next.RV, &objectKey{next.Namespace, next.Name}, nil
 	}
 
-	asked, err := versionOf(q)
+	asked, err := versionOf(x.q)
 	if err != nil {
 		return nil, 0, nil, err
 	}
 
 	switch {
-	case asked > s.rv:
-		return nil, 0, nil, tooLarge(asked, s.rv)
-	case q.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact) && asked > 0:
-		if asked < s.expired {
-			return nil, 0, nil, apierrors.NewResourceExpired(expiredMessage(asked, s.expired))
+	case asked > x.rv:
+		return nil, 0, nil, tooLarge(asked, x.rv)
+	case x.q.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact) && asked > 0:
+		if asked < x.expired {
+			return nil, 0, nil, apierrors.NewResourceExpired(expiredMessage(asked, x.expired))
 		}
 		return t.at(asked), asked, nil, nil
 	}
 
-	return maps.Clone(t.objects), s.rv, nil, nil
+	return maps.Clone(t.objects), x.rv, nil, nil
 }
 
 // worded returns a version in the given number of bytes; 0 means a plain

@@ -46,20 +46,20 @@ func (s *Server) Hold(match func(*Request) bool) {
 	}
 }
 
-// lagOf returns the lag of the server that a request reaches.
-func (s *Server) lagOf(req *Request) time.Duration {
-	s.mu.Lock()
-	late, lag := s.late, s.lag
-	s.mu.Unlock()
+// lateness returns the lag of the server that the request reaches.
+func (x *exchange) lateness() time.Duration {
+	x.mu.Lock()
+	late, lag := x.late, x.lag
+	x.mu.Unlock()
 
-	if late == nil || req.Admin || !late(req) {
+	if late == nil || x.req.Admin || !late(x.req) {
 		return 0
 	}
 	return lag
 }
 
 // nextVersion advances the history by one version.
-func (s *Server) nextVersion() {
+func (s *store) nextVersion() {
 	s.rv++
 	if s.late != nil {
 		s.moments = append(s.moments, moment{s.rv, time.Now()})
@@ -68,7 +68,7 @@ func (s *Server) nextVersion() {
 
 // versionBefore returns the version that the history had reached the given time
 // ago. A history that was restored since then has no past.
-func (s *Server) versionBefore(d time.Duration) int64 {
+func (s *store) versionBefore(d time.Duration) int64 {
 	then, rv := time.Now().Add(-d), s.rv
 	for i := len(s.moments) - 1; i >= 0 && s.moments[i].rv <= s.rv && s.moments[i].at.After(then); i-- {
 		rv = s.moments[i].rv - 1
@@ -98,7 +98,7 @@ func (s *Server) Replay(match func(*Kind) bool, back, count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.streams {
-		if !match(st.table.kind) || st.request.Admin {
+		if !match(st.table.kind) || st.req.Admin {
 			continue
 		}
 		shown := st.table.after(0, st.reached)

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,30 +55,17 @@ type Server struct {
 	options Options
 
 	// mu protects the fields below. It is never held while writing to a client.
-	mu       sync.Mutex
-	identity string
-	serial   int // of uids and generated names
-	rv       int64
-	// compacted is the version up to which the history was removed; expired is
-	// the version up to which new requests see it as removed.
-	compacted, expired int64
-	tables             map[string]*table // by group and resource
-	away               map[string]*table // of aggregated kinds that are not served any more
-	definitions        int               // of kinds that were registered
-	streams            []*stream
-	requests           []Request
-	documents          [2]*document // discovery documents; nil after a change
-	lag                time.Duration
-	late               func(*Request) bool // requests that the lagging server gets; nil without one
-	moments            []moment            // of versions, while there is a lagging server
-	held               func(*Request) bool // watches whose changes wait; nil without one
-	noStreams          int                 // the status code that refuses streamed lists; 0 if they are served
+	mu sync.Mutex
+	catalog
+	requests  []Request
+	held      func(*Request) bool // watches whose changes wait; nil without one
+	noStreams int                 // the status code that refuses streamed lists; 0 if they are served
 }
 
 // New returns a server that contains the namespaces of every cluster.
 func New(o Options) *Server {
 	s := &Server{options: o}
-	s.reset(o.Identity)
+	s.reset(o.Identity, o.Kinds)
 	return s
 }
 
@@ -86,24 +73,23 @@ func New(o Options) *Server {
 // older than the whole history.
 const firstVersion = 100
 
-func (s *Server) reset(identity string) {
-	s.identity, s.serial, s.definitions, s.away = identity, 0, 0, map[string]*table{}
-	s.rv, s.compacted, s.expired = firstVersion, firstVersion, firstVersion
-	s.tables = map[string]*table{}
+func (c *catalog) reset(identity string, kinds []Kind) {
+	c.identity, c.serial, c.definitions, c.away = identity, 0, 0, map[string]*table{}
+	c.rv, c.compacted, c.expired = firstVersion, firstVersion, firstVersion
+	c.tables, c.documents = map[string]*table{}, [2]*document{}
 	for _, k := range builtIns() {
-		s.tables[k.GroupResource().String()] = newTable(k)
+		c.tables[k.GroupResource().String()] = newTable(k)
 	}
-	for _, k := range s.options.Kinds {
-		s.registerLocked(s.definedLocked(k.complete()))
+	for _, k := range kinds {
+		c.register(c.defined(k.complete()))
 	}
-	s.kindsChangedLocked()
-	namespaces := s.tables["namespaces"]
+	namespaces := c.tables["namespaces"]
 	for _, name := range []string{"kube-system", "default", "kube-public", "kube-node-lease"} {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 		u.SetName(name)
-		s.newMetadata(namespaces.kind, u)
+		c.newMetadata(namespaces.kind, u)
 		prepare(u, nil)
-		s.put(namespaces, objectKey{name: name}, u.Object)
+		c.put(namespaces, objectKey{name: name}, u.Object)
 	}
 }
 
@@ -116,8 +102,8 @@ func (s *Server) Become(identity string) {
 	for _, t := range s.tables {
 		t.wake()
 	}
-	s.reset(identity)
-	s.cutLocked(func(*Request) bool { return true })
+	s.reset(identity, s.options.Kinds)
+	s.cut(func(*Request) bool { return true })
 }
 
 // Register starts serving a kind, as its definition does, or an APIService if it
@@ -125,34 +111,34 @@ func (s *Server) Become(identity string) {
 func (s *Server) Register(k Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.registerLocked(s.definedLocked(k.complete()))
-	s.kindsChangedLocked()
+	s.register(s.defined(k.complete()))
 }
 
-// registerLocked starts serving a custom kind. A kind that was already served
-// keeps its objects. Watches cannot resume from before the registration, as
-// with the watch cache of a definition that is new or has changed.
-func (s *Server) registerLocked(k *Kind) {
+// register starts serving a custom kind. A kind that was already served keeps
+// its objects. Watches cannot resume from before the registration, as with the
+// watch cache of a definition that is new or has changed.
+func (c *catalog) register(k *Kind) {
 	k.generations = true
-	if t := s.tables[k.GroupResource().String()]; t != nil {
+	c.documents = [2]*document{}
+	name := k.GroupResource().String()
+	if t := c.tables[name]; t != nil {
 		if !t.kind.native {
-			t.kind, t.expired = k, s.rv
-			s.endUnservedLocked(t)
+			t.kind, t.expired = k, c.rv
+			c.endUnserved(t)
 		}
 		return
 	}
 
-	name := k.GroupResource().String()
-	if t := s.away[name]; t != nil && k.Aggregated {
+	if t := c.away[name]; t != nil && k.Aggregated {
 		back := *t
 		back.kind, back.gone, back.news = k, false, make(chan struct{})
-		s.tables[name] = &back
-		delete(s.away, name)
+		c.tables[name] = &back
+		delete(c.away, name)
 		return
 	}
 	t := newTable(k)
-	t.expired = s.rv
-	s.tables[name] = t
+	t.expired = c.rv
+	c.tables[name] = t
 }
 
 // ResourceVersion returns the current version of the history.
@@ -188,62 +174,78 @@ func (s *Server) Requests(match func(*Request) bool) []Request {
 // adminKey marks the contexts of the administrator's requests.
 type adminKey struct{}
 
-// ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	req := parse(r)
-	req.Time = time.Now()
-	req.Admin = r.Context().Value(adminKey{}) != nil
-	if !req.Admin {
-		if err := s.authenticate(req, r); err != nil {
-			writeError(w, err)
-			return
-		}
-		s.mu.Lock()
-		s.requests = append(s.requests, *req)
-		s.mu.Unlock()
+// exchange is a request that is being served. A method that serves it returns
+// the error to respond with, or nil if it has responded.
+type exchange struct {
+	*Server
 
-		if f := s.intercept(req); f != nil {
-			if f.Done {
-				s.route(discard{http.Header{}}, r, req)
-			}
-			if f.Answer != nil {
-				f.Answer(w, r)
-				return
-			}
-			if status := apierrors.APIStatus(nil); !errors.As(f.Err, &status) {
-				panic(http.ErrAbortHandler)
-			}
-			writeError(w, f.Err)
-			return
-		}
-	}
-
-	s.route(w, r, req)
+	w     http.ResponseWriter
+	r     *http.Request
+	q     url.Values // of r
+	req   *Request
+	table *table // of the request's kind, once it is routed
 }
 
-func (s *Server) intercept(req *Request) *Fault {
-	if s.options.Intercept == nil {
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{Server: s, w: w, r: r, q: r.URL.Query(), req: parse(r)}
+	x.req.Time = time.Now()
+	serve := x.admit
+	if r.Context().Value(adminKey{}) != nil {
+		x.req.Admin, serve = true, x.route
+	}
+	if err := serve(); err != nil {
+		writeError(w, err)
+	}
+}
+
+// admit serves a request that is not the administrator's.
+func (x *exchange) admit() error {
+	if err := x.authenticate(); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.requests = append(x.requests, *x.req)
+	x.mu.Unlock()
+
+	var f *Fault
+	if x.options.Intercept != nil {
+		f = x.options.Intercept(x.req)
+	}
+	if f == nil {
+		return x.route()
+	}
+	if f.Done {
+		unheard := *x
+		unheard.w = discard{http.Header{}}
+		_ = unheard.route()
+	}
+	if f.Answer != nil {
+		f.Answer(x.w, x.r)
 		return nil
 	}
-	return s.options.Intercept(req)
+	if status := apierrors.APIStatus(nil); !errors.As(f.Err, &status) {
+		panic(http.ErrAbortHandler)
+	}
+	return f.Err
 }
 
 // authenticate determines the user of a request. Public paths need no token.
-func (s *Server) authenticate(req *Request, r *http.Request) error {
-	if s.options.Authenticate == nil {
+func (x *exchange) authenticate() error {
+	if x.options.Authenticate == nil {
 		return nil
 	}
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	token, ok := strings.CutPrefix(x.r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		req.User = "system:anonymous"
-		switch req.Path {
+		x.req.User = "system:anonymous"
+		switch x.req.Path {
 		case "/readyz", "/livez", "/healthz", "/version":
 			return nil
 		}
-		return Forbidden(req)
+		return Forbidden(x.req)
 	}
 
-	if req.User, ok = s.options.Authenticate(token); !ok {
+	if x.req.User, ok = x.options.Authenticate(token); !ok {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
 	return nil
@@ -274,73 +276,64 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) WriteHeader(int)             {}
 
 // route serves a request that was admitted.
-func (s *Server) route(w http.ResponseWriter, r *http.Request, req *Request) {
-	if req.Resource == "" {
-		s.servePath(w, r)
-		return
+func (x *exchange) route() error {
+	if x.req.Resource == "" {
+		return x.servePath()
 	}
-	t, err := s.table(req)
-	if err != nil {
-		writeError(w, err)
-		return
+	if err := x.findTable(); err != nil {
+		return err
 	}
 
-	switch req.Verb {
+	switch x.req.Verb {
 	case "get":
-		s.get(w, r, req, t)
+		return x.get()
 	case "list":
-		s.list(w, r, req, t)
+		return x.list()
 	case "watch":
-		s.watch(w, r, req, t)
-	default:
-		s.write(w, r, req, t)
+		return x.watch()
 	}
+	return x.write()
 }
 
-// table returns the table of the request's kind.
-func (s *Server) table(req *Request) (*table, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// findTable sets the table of the request's kind.
+func (x *exchange) findTable() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 
-	t := s.tables[req.GroupResource().String()]
+	req, t := x.req, x.tables[x.req.GroupResource().String()]
 	if t == nil || !t.kind.serves(req.Version) {
-		return nil, errNoPath
+		return errNoPath
 	}
 	sub := req.Subresource == "" || (req.Subresource == "status" && t.kind.Status &&
 		(req.Verb == "get" || req.Verb == "update" || req.Verb == "patch"))
 	if !sub || (req.Namespace != "" && t.kind.ClusterScoped) {
-		return nil, errNoPath
+		return errNoPath
 	}
 	if t.kind.Verbs != nil && !slices.Contains(t.kind.Verbs, req.Verb) {
-		return nil, apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
+		return apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
 	}
 	if req.Namespace == "" && !t.kind.ClusterScoped && (req.Name != "" || req.Verb == "create") {
-		return nil, errNoPath
+		return errNoPath
 	}
-	return t, nil
+	x.table = t
+	return nil
 }
 
 // errNoPath indicates a path that is not served. The response is plain text,
 // not a status.
 var errNoPath = errors.New("404 page not found")
 
-// newUID returns the next uid.
-func (s *Server) newUID() string {
-	s.serial++
-	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s/%d", s.identity, s.serial)).String()
-}
-
 // Cut ends the watches that match. Changes that have not been sent yet are sent
 // when the watches resume.
 func (s *Server) Cut(match func(*Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cutLocked(match)
+	s.cut(match)
 }
 
-func (s *Server) cutLocked(match func(*Request) bool) {
+func (s *store) cut(match func(*Request) bool) {
 	for _, st := range s.streams {
-		if match(st.request) {
+		if match(st.req) {
 			st.cancel(errCut)
 		}
 	}

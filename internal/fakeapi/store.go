@@ -4,12 +4,12 @@
 package fakeapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,11 +25,7 @@ type version struct {
 func newVersion(rv int64, obj map[string]any) *version {
 	u := unstructured.Unstructured{Object: obj}
 	u.SetResourceVersion(strconv.FormatInt(rv, 10))
-	raw, err := json.Marshal(obj)
-	if err != nil {
-		panic("fakeapi: " + err.Error()) // it was JSON before
-	}
-	return &version{rv: rv, obj: obj, raw: raw}
+	return &version{rv: rv, obj: obj, raw: marshal(obj)}
 }
 
 // meta returns the object for reading its metadata. The caller must not modify
@@ -48,12 +44,7 @@ func (v *version) in(apiVersion string) []byte {
 	}
 	obj := maps.Clone(v.obj)
 	obj["apiVersion"] = apiVersion
-	raw, err := json.Marshal(obj)
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-
-	return raw
+	return marshal(obj)
 }
 
 // objectKey identifies an object within its kind.
@@ -132,9 +123,25 @@ func (t *table) wake() {
 	t.news = make(chan struct{})
 }
 
+// store is the objects of a server with the history of their changes, and the
+// watches that follow it. Its methods run under the server's lock.
+type store struct {
+	identity string
+	serial   int // of uids and generated names
+	rv       int64
+	// compacted is the version up to which the history was removed; expired is
+	// the version up to which new requests see it as removed.
+	compacted, expired int64
+	tables             map[string]*table // by group and resource
+	streams            []*stream
+	lag                time.Duration
+	late               func(*Request) bool // requests that the lagging server gets; nil without one
+	moments            []moment            // of versions, while there is a lagging server
+}
+
 // put stores obj as the new state of an object and returns it. The caller gives
 // up obj.
-func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
+func (s *store) put(t *table, key objectKey, obj map[string]any) *version {
 	s.nextVersion()
 	v := newVersion(s.rv, obj)
 	t.log = append(t.log, change{
@@ -152,7 +159,7 @@ func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
 
 // remove removes an object, with obj as its final state. The caller gives up
 // obj.
-func (s *Server) remove(t *table, key objectKey, obj map[string]any) *version {
+func (s *store) remove(t *table, key objectKey, obj map[string]any) *version {
 	s.nextVersion()
 	last := newVersion(s.rv, obj)
 	t.log = append(t.log, change{
@@ -197,31 +204,28 @@ func (s *Server) Snapshot() *Snapshot {
 // Restore restores a snapshot, as restoring a backup of etcd does:
 // resourceVersions go back, and the history before the snapshot is lost. Every
 // watch ends.
-func (s *Server) Restore(from *Snapshot) { s.restore(from, 0) }
+func (s *Server) Restore(from *Snapshot) { s.RestoreBumped(from, 0) }
 
 // RestoreBumped is like Restore, but follows Kubernetes' documentation by using
 // etcdutl's --bump-revision and --mark-compacted: the history continues by so
 // many versions later, and everything before counts as compacted. The objects
 // keep the versions that they had in the backup.
-func (s *Server) RestoreBumped(from *Snapshot, by int64) { s.restore(from, by) }
-
-func (s *Server) restore(from *Snapshot, bump int64) {
+func (s *Server) RestoreBumped(from *Snapshot, by int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.rv = from.rv + bump
+	s.rv = from.rv + by
 	s.compacted, s.expired, s.moments = s.rv, s.rv, nil
 	for _, t := range s.tables {
 		t.wake()
 	}
-	s.tables = map[string]*table{}
+	s.tables, s.documents = map[string]*table{}, [2]*document{}
 	for name, v := range from.tables {
 		t := newTable(from.kinds[name])
 		t.objects = maps.Clone(v.objects)
 		s.tables[name] = t
 	}
-	s.kindsChangedLocked()
-	s.cutLocked(func(*Request) bool { return true })
+	s.cut(func(*Request) bool { return true })
 }
 
 // Recount begins a new history, as a server does that counts versions in memory
@@ -242,7 +246,7 @@ func (s *Server) Recount() {
 		t.wake()
 	}
 	s.compacted, s.expired = s.rv, s.rv
-	s.cutLocked(func(*Request) bool { return true })
+	s.cut(func(*Request) bool { return true })
 }
 
 // Compact removes the history: a watch that resumes from before, or the next
@@ -250,10 +254,7 @@ func (s *Server) Recount() {
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.compactLocked()
-}
 
-func (s *Server) compactLocked() {
 	s.compacted = s.rv
 	for _, st := range s.streams {
 		// Changes that an open watch has not been sent yet must not be lost.

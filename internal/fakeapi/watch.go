@@ -6,9 +6,7 @@ package fakeapi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -24,9 +22,8 @@ const bookmarkEvery = time.Minute
 
 // stream is one watch.
 type stream struct {
-	server    *Server
-	table     *table
-	request   *Request
+	*exchange
+
 	which     selection
 	form      form
 	bookmarks bool
@@ -43,58 +40,57 @@ type stream struct {
 
 // watch sends changes until the client disconnects, the time is up or the watch
 // is cut.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
-	q := r.URL.Query()
-	st := &stream{
-		server:    s,
-		table:     t,
-		request:   req,
-		form:      formOf(r, req, t.kind),
-		bookmarks: q.Get("allowWatchBookmarks") == "true" && !t.kind.NoBookmarks,
-	}
-	var err error
-	streamed := req.Stream && !t.kind.Overlooks
-	if st.which, err = selectionOf(req, q, t.kind); err == nil && !t.kind.Overlooks {
-		err = checkStream(q, req)
-	}
-	if err == nil && q.Has("sendInitialEvents") && !t.kind.Overlooks {
-		err = s.refuseStream()
-	}
-	var from int64
-	if err == nil {
-		from, err = versionOf(q)
+func (x *exchange) watch() error {
+	k := x.table.kind
+	which, err := x.selection()
+	if err == nil && !k.Overlooks {
+		err = x.checkStream()
 	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
+	from, err := versionOf(x.q)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	st.cancel = cancel
-	if st.lag = s.lagOf(req); streamed && !pause(ctx, st.lag) {
-		return // a lagging server waits until it has caught up before it begins
+	st := &stream{
+		exchange:  x,
+		which:     which,
+		form:      x.form(),
+		bookmarks: x.q.Get("allowWatchBookmarks") == "true" && !k.NoBookmarks,
+		lag:       x.lateness(),
+		cancel:    cancel,
+	}
+	streamed := x.req.Stream && !k.Overlooks
+	if streamed && !pause(ctx, st.lag) {
+		return nil // a lagging server waits until it has caught up before it begins
 	}
 	first := st.begin(from, streamed)
 	defer st.end()
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	st.run(ctx, w, first, q)
+	x.w.Header().Set("Content-Type", "application/json")
+	x.w.WriteHeader(http.StatusOK)
+	st.run(ctx, first)
+	return nil
 }
 
-func checkStream(q url.Values, req *Request) error {
-	match := q.Get("resourceVersionMatch")
+func (x *exchange) checkStream() error {
+	match := x.q.Get("resourceVersionMatch")
 	bad := func(path, message string) error {
 		return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "",
 			field.ErrorList{field.Forbidden(field.NewPath(path), message)})
 	}
 	switch {
-	case req.Stream && match != string(metav1.ResourceVersionMatchNotOlderThan):
+	case x.req.Stream && match != string(metav1.ResourceVersionMatchNotOlderThan):
 		return bad("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-	case req.Stream && q.Get("allowWatchBookmarks") != "true":
+	case x.req.Stream && x.q.Get("allowWatchBookmarks") != "true":
 		return bad("sendInitialEvents", "sendInitialEvents requires allowWatchBookmarks")
-	case !req.Stream && match != "":
+	case !x.req.Stream && match != "":
 		return bad("resourceVersionMatch",
 			"resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+	case x.q.Has("sendInitialEvents"):
+		return x.refuseStream()
 	}
 
 	return nil
@@ -102,22 +98,19 @@ func checkStream(q url.Values, req *Request) error {
 
 // begin registers the stream and returns its first frames.
 func (st *stream) begin(from int64, initial bool) []byte {
-	s := st.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 
 	var out bytes.Buffer
 	view := st.view()
-	rv := s.rv
+	rv := st.rv
 	if view != nil {
 		rv = view.rv
 	}
 	st.nudges = st.table.nudges
 	switch {
-	case initial && from > s.rv:
-		status := statusOf(tooLarge(from, s.rv))
-		raw, _ := json.Marshal(status)
-		writeFrame(&out, "ERROR", raw)
+	case initial && from > st.rv:
+		writeFrame(&out, "ERROR", marshal(statusOf(tooLarge(from, st.rv))))
 		st.over = true
 	case initial || from == 0 || st.table.kind.Repeats:
 		objects := st.table.objects
@@ -130,15 +123,15 @@ func (st *stream) begin(from int64, initial bool) []byte {
 		}
 		st.reached = rv
 	case from < st.oldest():
-		raw, _ := json.Marshal(statusOf(apierrors.NewResourceExpired(expiredMessage(from, st.oldest()))))
-		writeFrame(&out, "ERROR", raw)
+		expired := apierrors.NewResourceExpired(expiredMessage(from, st.oldest()))
+		writeFrame(&out, "ERROR", marshal(statusOf(expired)))
 		st.over = true
 	default:
 		st.reached = from
 	}
 
 	st.since = time.Now()
-	s.streams = append(s.streams, st)
+	st.streams = append(st.streams, st)
 
 	return out.Bytes()
 }
@@ -162,7 +155,7 @@ func (st *stream) view() *view {
 	if rv, past := st.shown(); past && st.table.frozen == nil {
 		return &view{rv: rv, objects: st.table.at(rv)}
 	}
-	if st.request.Admin {
+	if st.req.Admin {
 		return nil
 	}
 	return st.table.frozen
@@ -171,40 +164,38 @@ func (st *stream) view() *view {
 // shown returns the version that the stream shows, and whether that is a past
 // one.
 func (st *stream) shown() (rv int64, past bool) {
-	s := st.server
 	switch {
-	case st.request.Admin:
+	case st.req.Admin:
 	case st.table.frozen != nil:
 		return st.table.frozen.rv, true
 	case st.lag > 0:
-		rv = s.versionBefore(st.lag)
-		return rv, rv < s.rv
+		rv = st.versionBefore(st.lag)
+		return rv, rv < st.rv
 	}
 
-	return s.rv, false
+	return st.rv, false
 }
 
 // oldest returns the oldest version from which a stream may resume.
 func (st *stream) oldest() int64 {
-	if st.request.Admin {
-		return st.server.expired
+	if st.req.Admin {
+		return st.expired
 	}
-	return max(st.server.expired, st.table.expired)
+	return max(st.expired, st.table.expired)
 }
 
 func (st *stream) end() {
-	s := st.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streams = slices.DeleteFunc(s.streams, func(x *stream) bool { return x == st })
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.streams = slices.DeleteFunc(st.streams, func(x *stream) bool { return x == st })
 }
 
 // run writes frames until something ends the watch.
-func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte, q url.Values) {
+func (st *stream) run(ctx context.Context, frames []byte) {
 	tick := time.NewTicker(bookmarkEvery)
 	defer tick.Stop()
 	var timeUp <-chan time.Time
-	if seconds, _ := strconv.ParseInt(q.Get("timeoutSeconds"), 10, 64); seconds > 0 {
+	if seconds, _ := strconv.ParseInt(st.q.Get("timeoutSeconds"), 10, 64); seconds > 0 {
 		timer := time.NewTimer(time.Duration(seconds) * time.Second)
 		defer timer.Stop()
 		timeUp = timer.C
@@ -215,13 +206,13 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 		due = false
 		frames = append(frames, more...)
 		if len(frames) > 0 && !silent {
-			if _, err := w.Write(frames); err != nil {
+			if _, err := st.w.Write(frames); err != nil {
 				return
 			}
 			frames = nil
 		}
 
-		if f, ok := w.(http.Flusher); ok {
+		if f, ok := st.w.(http.Flusher); ok {
 			f.Flush()
 		}
 		if gone || ctx.Err() != nil {
@@ -250,12 +241,12 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 // or was replaced by that of another cluster. silent reports that nothing may
 // be sent, not even frames collected before.
 func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, gone, silent bool) {
-	s, t := st.server, st.table
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	t := st.table
+	st.mu.Lock()
+	defer st.mu.Unlock()
 
 	switch {
-	case t.silent && !st.request.Admin:
+	case t.silent && !st.req.Admin:
 		return nil, t.news, t.gone, true
 	case st.over:
 		return nil, nil, true, false
@@ -264,7 +255,7 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	var out bytes.Buffer
 	var limit int64
 	rv, past := st.shown()
-	if s.held != nil && s.held(st.request) {
+	if st.held != nil && st.held(st.req) {
 		rv, past = st.reached, true
 	}
 	if past {
@@ -275,7 +266,7 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	}
 	st.again = nil
 	for _, c := range t.after(st.reached, limit) {
-		if !c.unsaid || st.request.Admin {
+		if !c.unsaid || st.req.Admin {
 			st.change(&out, c)
 		}
 		st.reached = c.rv
@@ -316,11 +307,8 @@ func (st *stream) bookmark(out *bytes.Buffer, rv int64, end bool) {
 	if end {
 		meta["annotations"] = map[string]any{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	raw, err := json.Marshal(map[string]any{"kind": st.form.kind, "apiVersion": st.form.apiVersion, "metadata": meta})
-	if err != nil {
-		panic("fakeapi: " + err.Error())
-	}
-	writeFrame(out, "BOOKMARK", raw)
+	writeFrame(out, "BOOKMARK",
+		marshal(map[string]any{"kind": st.form.kind, "apiVersion": st.form.apiVersion, "metadata": meta}))
 }
 
 func writeFrame(out *bytes.Buffer, kind string, object []byte) {
@@ -347,8 +335,8 @@ func (s *Server) Watched() []Request {
 
 	var out []Request
 	for _, st := range s.streams {
-		if !st.request.Admin {
-			out = append(out, *st.request)
+		if !st.req.Admin {
+			out = append(out, *st.req)
 		}
 	}
 	return out
@@ -370,8 +358,8 @@ func (s *Server) Open() []OpenWatch {
 
 	var out []OpenWatch
 	for _, st := range s.streams {
-		if !st.request.Admin {
-			out = append(out, OpenWatch{Request: *st.request, Since: st.since})
+		if !st.req.Admin {
+			out = append(out, OpenWatch{Request: *st.req, Since: st.since})
 		}
 	}
 	return out
@@ -439,7 +427,7 @@ func (s *Server) Thaw(match func(*Kind) bool, skip bool) {
 		}
 		if skip {
 			for _, st := range s.streams {
-				if st.table == t && !st.request.Admin {
+				if st.table == t && !st.req.Admin {
 					st.over = true
 				}
 			}

@@ -25,14 +25,14 @@ func (s *Server) RefuseStreams(code int) {
 
 	s.noStreams = code
 	s.expired = s.rv
-	s.cutLocked(func(*Request) bool { return true })
+	s.cut(func(*Request) bool { return true })
 }
 
 // refuseStream returns the error for a streamed list, or nil if it is served.
-func (s *Server) refuseStream() error {
-	s.mu.Lock()
-	code := s.noStreams
-	s.mu.Unlock()
+func (x *exchange) refuseStream() error {
+	x.mu.Lock()
+	code := x.noStreams
+	x.mu.Unlock()
 
 	switch code {
 	case 0:
@@ -66,17 +66,17 @@ func (s *Server) Lose(match func(*Kind) bool, lose bool) {
 func (s *Server) Unregister(gk schema.GroupKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch t := s.tableOfLocked(gk); {
+	switch t := s.tableOf(gk); {
 	case t == nil || t.kind.native:
 	case t.kind.Aggregated:
 		s.away[t.kind.GroupResource().String()] = t
-		s.hideLocked(t)
+		s.hide(t)
 	default:
-		s.endKindLocked(t)
+		s.endKind(t)
 	}
 }
 
-func (s *Server) tableOfLocked(gk schema.GroupKind) *table {
+func (s *store) tableOf(gk schema.GroupKind) *table {
 	for _, t := range s.tables {
 		if t.kind.Group == gk.Group && t.kind.Kind == gk.Kind {
 			return t
@@ -85,11 +85,11 @@ func (s *Server) tableOfLocked(gk schema.GroupKind) *table {
 	return nil
 }
 
-// endUnservedLocked ends the watches of a kind in versions in which it is no
-// longer served.
-func (s *Server) endUnservedLocked(t *table) {
+// endUnserved ends the watches of a kind in versions in which it is no longer
+// served.
+func (s *store) endUnserved(t *table) {
 	for _, st := range s.streams {
-		if st.table == t && !t.kind.serves(st.request.Version) {
+		if st.table == t && !t.kind.serves(st.req.Version) {
 			st.cancel(errCut)
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change fun
 	defer s.mu.Unlock()
 
 	key := objectKey{namespace, name}
-	t := s.tableOfLocked(gk)
+	t := s.tableOf(gk)
 	if t == nil || t.objects[key] == nil {
 		return fmt.Errorf("there is no %s %s/%s", gk, namespace, name)
 	}
@@ -123,7 +123,7 @@ func (s *Server) Delete(gk schema.GroupKind, namespace, name string) error {
 	defer s.mu.Unlock()
 
 	key := objectKey{namespace, name}
-	t := s.tableOfLocked(gk)
+	t := s.tableOf(gk)
 	if t == nil || t.objects[key] == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, name)
 	}
@@ -139,7 +139,7 @@ func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.U
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	t := s.tableOfLocked(gvk.GroupKind())
+	t := s.tableOf(gvk.GroupKind())
 	if t == nil {
 		return nil, false
 	}

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -21,64 +22,62 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// writing is a write in progress. Its methods run under the server's lock.
+// writing is a write in progress. Its methods run under the server's lock. Those
+// that serve a verb take it after they have read the request.
 type writing struct {
-	*Server
-	t      *table
-	req    *Request
+	*exchange
+
+	code   int // of the response
 	dryRun bool
 	gone   types.UID // of the object that a delete has removed
 }
 
 // write serves the verbs that write.
-func (s *Server) write(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
-	op := &writing{
-		Server: s,
-		t:      t,
-		req:    req,
-		dryRun: r.URL.Query().Get("dryRun") == metav1.DryRunAll,
-	}
+func (x *exchange) write() error {
+	op := &writing{exchange: x, code: http.StatusOK, dryRun: x.q.Get("dryRun") == metav1.DryRunAll}
 	var out *version
 	var err error
-	code := http.StatusOK
-	switch req.Verb {
+	switch x.req.Verb {
 	case "create":
-		code = http.StatusCreated
-		out, err = op.serveCreate(r)
+		op.code = http.StatusCreated
+		out, err = op.serveCreate()
 	case "update":
-		out, err = op.serveUpdate(r)
+		out, err = op.serveUpdate()
 	case "patch":
-		out, err = op.servePatch(r, &code)
+		out, err = op.servePatch()
 	case "delete":
-		out, err = op.serveDelete(r)
+		out, err = op.serveDelete()
 	case "deletecollection":
-		err = op.serveDeleteAll(r)
+		err = op.serveDeleteAll()
 	default:
-		err = apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
+		err = apierrors.NewMethodNotSupported(x.req.GroupResource(), x.req.Verb)
 	}
 
 	switch {
 	case err != nil:
-		writeError(w, err)
+		return err
 	case out == nil:
-		writeJSON(w, http.StatusOK, metav1.Status{
+		writeJSON(x.w, http.StatusOK, metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
 			Details: &metav1.StatusDetails{
-				Name:  req.Name,
-				Group: req.Group,
-				Kind:  req.Resource,
+				Name:  x.req.Name,
+				Group: x.req.Group,
+				Kind:  x.req.Resource,
 				UID:   op.gone,
 			},
 		})
 	default:
-		writeRaw(w, code, formOf(r, req, t.kind).of(out))
+		writeRaw(x.w, op.code, x.form().of(out))
 	}
+	return nil
 }
 
-func (op *writing) apiVersion() string { return op.t.kind.gvk(op.req.Version).GroupVersion().String() }
+func (x *exchange) apiVersion() string {
+	return x.table.kind.gvk(x.req.Version).GroupVersion().String()
+}
 
-func (op *writing) serveCreate(r *http.Request) (*version, error) {
-	u, err := decodeObject(r, op.t.kind, op.apiVersion())
+func (op *writing) serveCreate() (*version, error) {
+	u, err := op.decodeObject()
 	if err != nil {
 		return nil, err
 	}
@@ -98,15 +97,15 @@ func (op *writing) create(u *unstructured.Unstructured) (*version, error) {
 		op.serial++
 		u.SetName(fmt.Sprintf("%s%05d", u.GetGenerateName(), op.serial))
 	}
-	if op.t.kind.Status {
+	if op.table.kind.Status {
 		delete(u.Object, "status")
 	}
-	op.newMetadata(op.t.kind, u)
+	op.newMetadata(op.table.kind, u)
 	if err := op.validate(u, nil); err != nil {
 		return nil, err
 	}
 	key := objectKey{u.GetNamespace(), u.GetName()}
-	if op.t.objects[key] != nil {
+	if op.table.objects[key] != nil {
 		return nil, apierrors.NewAlreadyExists(op.req.GroupResource(), u.GetName())
 	}
 	if err := op.checkNamespace(u.GetNamespace()); err != nil {
@@ -116,16 +115,17 @@ func (op *writing) create(u *unstructured.Unstructured) (*version, error) {
 	if op.dryRun {
 		return newVersion(op.rv, u.Object), nil
 	}
-	if op.t.kind.defines() {
+	if op.table.kind.defines() {
 		op.define(u)
 	}
 
-	return op.put(op.t, key, u.Object), nil
+	return op.put(op.table, key, u.Object), nil
 }
 
 // newMetadata sets the metadata that a server sets in a new object.
-func (s *Server) newMetadata(k *Kind, u *unstructured.Unstructured) {
-	u.SetUID(types.UID(s.newUID()))
+func (s *store) newMetadata(k *Kind, u *unstructured.Unstructured) {
+	s.serial++
+	u.SetUID(types.UID(uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s/%d", s.identity, s.serial)).String()))
 	_ = unstructured.SetNestedField(u.Object, now(), "metadata", "creationTimestamp")
 	u.SetDeletionTimestamp(nil)
 	u.SetDeletionGracePeriodSeconds(nil)
@@ -142,7 +142,7 @@ func (op *writing) place(u *unstructured.Unstructured) error {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"the name of the object (%s) does not match the name on the URL (%s)", u.GetName(), op.req.Name))
 	}
-	if op.t.kind.ClusterScoped {
+	if op.table.kind.ClusterScoped {
 		if u.GetNamespace() != "" {
 			return apierrors.NewBadRequest(
 				"the namespace of the provided object does not match the namespace sent on the request")
@@ -165,7 +165,7 @@ func (op *writing) place(u *unstructured.Unstructured) error {
 // checkNamespace refuses to create an object in a namespace that does not exist
 // or is being deleted.
 func (op *writing) checkNamespace(name string) error {
-	if op.t.kind.ClusterScoped {
+	if op.table.kind.ClusterScoped {
 		return nil
 	}
 	ns := op.tables["namespaces"]
@@ -186,25 +186,25 @@ func (op *writing) checkNamespace(name string) error {
 func (op *writing) validate(u, old *unstructured.Unstructured) error {
 	names := validation.NameIsDNSSubdomain
 	switch {
-	case op.t.kind.Group == "rbac.authorization.k8s.io":
+	case op.table.kind.Group == "rbac.authorization.k8s.io":
 		names = func(name string, _ bool) []string { return content.IsPathSegmentName(name) }
-	case op.t.kind.Group == "" && op.t.kind.Resource == "namespaces":
+	case op.table.kind.Group == "" && op.table.kind.Resource == "namespaces":
 		names = validation.ValidateNamespaceName
 	}
 
 	root := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(u, !op.t.kind.ClusterScoped, names, root)
+	errs := validation.ValidateObjectMetaAccessor(u, !op.table.kind.ClusterScoped, names, root)
 	if old != nil {
 		errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(u, old, root)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(op.t.kind.gvk("").GroupKind(), u.GetName(), errs)
+		return apierrors.NewInvalid(op.table.kind.gvk("").GroupKind(), u.GetName(), errs)
 	}
 	return nil
 }
 
-func (op *writing) serveUpdate(r *http.Request) (*version, error) {
-	u, err := decodeObject(r, op.t.kind, op.apiVersion())
+func (op *writing) serveUpdate() (*version, error) {
+	u, err := op.decodeObject()
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +214,8 @@ func (op *writing) serveUpdate(r *http.Request) (*version, error) {
 	if err := op.place(u); err != nil {
 		return nil, err
 	}
-	old := op.t.objects[objectKey{op.req.Namespace, op.req.Name}]
-	if old == nil && op.t.kind.createsOnUpdate() {
+	old := op.table.objects[objectKey{op.req.Namespace, op.req.Name}]
+	if old == nil && op.table.kind.createsOnUpdate() {
 		if u.GetUID() != "" {
 			return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: ",
 				u.GetUID()))
@@ -226,8 +226,8 @@ func (op *writing) serveUpdate(r *http.Request) (*version, error) {
 	if old == nil {
 		return nil, apierrors.NewNotFound(op.req.GroupResource(), op.req.Name)
 	}
-	if !op.t.kind.builtIn && u.GetResourceVersion() == "" {
-		return nil, apierrors.NewInvalid(op.t.kind.gvk("").GroupKind(), u.GetName(), field.ErrorList{
+	if !op.table.kind.builtIn && u.GetResourceVersion() == "" {
+		return nil, apierrors.NewInvalid(op.table.kind.gvk("").GroupKind(), u.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
 		})
 	}
@@ -252,28 +252,28 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 		return nil, err
 	}
 	prepare(u, was)
-	if op.t.kind.defines() && op.req.Subresource == "" {
+	if op.table.kind.defines() && op.req.Subresource == "" {
 		op.define(u)
 	}
 	key := objectKey{u.GetNamespace(), u.GetName()}
 	leaving := u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 && !op.namespace()
 	switch {
 	case op.dryRun:
-		return &version{rv: old.rv, obj: u.Object, raw: newVersion(old.rv, u.Object).raw}, nil
+		return newVersion(old.rv, u.Object), nil
 	case leaving:
 		return op.finish(key, u), nil
 	case reflect.DeepEqual(was.Object, u.Object):
 		return old, nil
 	}
 
-	return op.put(op.t, key, u.Object), nil
+	return op.put(op.table, key, u.Object), nil
 }
 
 // otherUID returns the error for a request with the UID of another object. It is
 // a precondition in an update, but a change in a patch.
 func (op *writing) otherUID(uid types.UID, was *unstructured.Unstructured) error {
 	if op.req.Verb == "patch" {
-		return apierrors.NewInvalid(op.t.kind.gvk("").GroupKind(), was.GetName(), field.ErrorList{
+		return apierrors.NewInvalid(op.table.kind.gvk("").GroupKind(), was.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "uid"), uid, validation.FieldImmutableErrorMsg),
 		})
 	}
@@ -292,7 +292,7 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 		return out
 	}
 
-	if op.t.kind.Status {
+	if op.table.kind.Status {
 		keep(out, was, "status")
 	}
 	for _, f := range []string{"uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp",
@@ -302,7 +302,7 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 	if slices.Equal(out.GetManagedFields(), []metav1.ManagedFieldsEntry{{}}) {
 		out.SetManagedFields(nil) // the list that resets them
 	}
-	if op.t.kind.generations && !equality.Semantic.DeepEqual(counted(out), counted(was)) {
+	if op.table.kind.generations && !equality.Semantic.DeepEqual(counted(out), counted(was)) {
 		out.SetGeneration(was.GetGeneration() + 1)
 	}
 
@@ -335,15 +335,15 @@ func (op *writing) conflict(why string) error {
 }
 
 func (op *writing) namespace() bool {
-	return op.t.kind.Group == "" && op.t.kind.Resource == "namespaces"
+	return op.table.kind.Group == "" && op.table.kind.Resource == "namespaces"
 }
 
 // finish removes an object.
 func (op *writing) finish(key objectKey, u *unstructured.Unstructured) *version {
-	if op.t.kind.defines() {
+	if op.table.kind.defines() {
 		op.undefine(u)
 	}
-	return op.remove(op.t, key, u.Object)
+	return op.remove(op.table, key, u.Object)
 }
 
 // Seed stores an object unchanged, including its status, and creates its
@@ -353,10 +353,8 @@ func (s *Server) Seed(u *unstructured.Unstructured) error {
 	defer s.mu.Unlock()
 
 	gvk := u.GroupVersionKind()
-	for _, t := range s.tables {
-		if t.kind.Group == gvk.Group && t.kind.Kind == gvk.Kind && t.kind.serves(gvk.Version) {
-			return s.seed(t, gvk.Version, u)
-		}
+	if t := s.tableOf(gvk.GroupKind()); t != nil && t.kind.serves(gvk.Version) {
+		return s.seed(t, gvk.Version, u)
 	}
 	return fmt.Errorf("%s is not served", gvk)
 }
@@ -377,14 +375,14 @@ func (s *Server) seed(t *table, version string, u *unstructured.Unstructured) er
 		}
 	}
 
-	op := &writing{Server: s, t: t, req: &Request{
+	op := &writing{exchange: &exchange{Server: s, table: t, req: &Request{
 		Verb:      "create",
 		Group:     t.kind.Group,
 		Version:   version,
 		Resource:  t.kind.Resource,
 		Namespace: u.GetNamespace(),
 		Name:      u.GetName(),
-	}}
+	}}}
 	key := objectKey{u.GetNamespace(), u.GetName()}
 	status, hasStatus := u.Object["status"]
 	v := t.objects[key]
@@ -396,7 +394,7 @@ func (s *Server) seed(t *table, version string, u *unstructured.Unstructured) er
 		v, err = op.update(v, u)
 	}
 	if m, ok := status.(map[string]any); err != nil || !t.kind.Status || !hasStatus || (ok && len(m) == 0) ||
-		op.t.kind.defines() {
+		op.table.kind.defines() {
 		return err
 	}
 	full := v.copy()
