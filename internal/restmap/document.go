@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -156,74 +155,4 @@ func (d *document) fingerprint() fingerprint {
 	}
 
 	return fingerprint(h.Sum(nil))
-}
-
-// compacted returns a copy of d whose strings share one allocation and whose
-// slices have no spare capacity.
-func (d *document) compacted() *document {
-	var c compactor
-	d.eachString(c.measure)
-	text := c.text.String()
-	intern := func(s string) string { return text[c.at[s] : c.at[s]+len(s)] }
-	out := &document{groups: make([]group, len(d.groups))}
-	for i, g := range d.groups {
-		out.groups[i] = group{name: intern(g.name), versions: make([]version, len(g.versions))}
-		for j, v := range g.versions {
-			copied := version{name: intern(v.name), stale: v.stale, resources: make([]resource, len(v.resources))}
-			for k, r := range v.resources {
-				copied.resources[k] = resource{
-					name:       intern(r.name),
-					singular:   intern(r.singular),
-					kind:       intern(r.kind),
-					namespaced: r.namespaced,
-					lacks:      r.lacks,
-				}
-			}
-
-			out.groups[i].versions[j] = copied
-		}
-	}
-
-	return out
-}
-
-func (d *document) eachString(yield func(string)) {
-	for _, g := range d.groups {
-		yield(g.name)
-		for _, v := range g.versions {
-			yield(v.name)
-			for _, r := range v.resources {
-				yield(r.name)
-				yield(r.singular)
-				yield(r.kind)
-			}
-		}
-	}
-}
-
-// compactor collects distinct strings in one text. A singular that is a prefix
-// of its plural takes no extra room.
-type compactor struct {
-	text strings.Builder
-	at   map[string]int
-}
-
-func (c *compactor) measure(s string) {
-	if c.at == nil {
-		c.at = map[string]int{}
-	}
-	if _, ok := c.at[s]; ok {
-		return
-	}
-	c.at[s] = c.text.Len()
-	c.text.WriteString(s)
-	// Record prefixes that may be singulars: pod is a prefix of pods, policy is
-	// not one of policies.
-	for n := range len(s) {
-		if n > 0 && n >= len(s)-2 {
-			if _, ok := c.at[s[:n]]; !ok {
-				c.at[s[:n]] = c.at[s]
-			}
-		}
-	}
 }

@@ -85,7 +85,7 @@ func parseAggregated(body []byte) (*document, error) {
 		}
 	}
 
-	return b.document(), nil
+	return &document{groups: b.groups}, nil
 }
 
 // decode decodes a document, unless it takes too much memory. Its errors are
@@ -104,8 +104,8 @@ func decode(body []byte, into any) error {
 
 // builder builds a document within the limits.
 type builder struct {
-	doc       document
-	index     map[string]int // of groups
+	groups    []group
+	index     map[string]int // of groups, by name
 	versions  int
 	resources int
 }
@@ -121,12 +121,12 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 		if b.index == nil {
 			b.index = map[string]int{}
 		}
-		i = len(b.doc.groups)
+		i = len(b.groups)
 		b.index[groupName] = i
-		b.doc.groups = append(b.doc.groups, group{name: groupName})
+		b.groups = append(b.groups, group{name: groupName})
 	}
 
-	g := &b.doc.groups[i]
+	g := &b.groups[i]
 	if g.version(name) != nil {
 		return nil, nil
 	}
@@ -153,8 +153,6 @@ func (b *builder) add(v *version, r resource) error {
 	v.resources = append(v.resources, r)
 	return nil
 }
-
-func (b *builder) document() *document { return b.doc.compacted() }
 
 func validGroup(name string) bool { return name == "" || validSubdomain(name) }
 
