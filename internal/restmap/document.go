@@ -5,8 +5,8 @@ package restmap
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,11 +74,15 @@ func lacking(names []string) Verbs {
 
 // version returns the version of that name, or nil.
 func (g *group) version(name string) *version {
-	i := slices.IndexFunc(g.versions, func(v version) bool { return v.name == name })
-	if i < 0 {
-		return nil
+	return first(g.versions, func(v version) bool { return v.name == name })
+}
+
+// first returns the first of those that match, or nil.
+func first[T any](of []T, match func(T) bool) *T {
+	if i := slices.IndexFunc(of, match); i >= 0 {
+		return &of[i]
 	}
-	return &g.versions[i]
+	return nil
 }
 
 // kind returns the resource that serves the kind, or nil. There may be several,
@@ -123,36 +127,12 @@ func (r *resource) isNamesake() bool {
 
 // resource returns the resource with the given plural name, or nil.
 func (v *version) resource(name string) *resource {
-	i := slices.IndexFunc(v.resources, func(r resource) bool { return r.name == name })
-	if i < 0 {
-		return nil
-	}
-	return &v.resources[i]
+	return first(v.resources, func(r resource) bool { return r.name == name })
 }
 
 // fingerprint identifies the content of a document.
 type fingerprint [sha256.Size]byte
 
 func (d *document) fingerprint() fingerprint {
-	h := sha256.New()
-	var line []byte
-	for _, g := range d.groups {
-		for _, v := range g.versions {
-			line = strconv.AppendQuote(line[:0], g.name)
-			line = strconv.AppendQuote(line, v.name)
-			line = strconv.AppendBool(line, v.stale)
-			h.Write(line)
-
-			for _, r := range v.resources {
-				line = strconv.AppendQuote(line[:0], r.name)
-				line = strconv.AppendQuote(line, r.singular)
-				line = strconv.AppendQuote(line, r.kind)
-				line = strconv.AppendBool(line, r.namespaced)
-				line = strconv.AppendUint(line, uint64(r.lacks), 10)
-				h.Write(line)
-			}
-		}
-	}
-
-	return fingerprint(h.Sum(nil))
+	return sha256.Sum256(fmt.Appendf(nil, "%#v", d.groups))
 }

@@ -141,13 +141,13 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 // add adds r to v, which must be the version started last. The first resource
 // with a name wins.
 func (b *builder) add(v *version, r resource) error {
-	if v == nil || !validResource(r.name) || !validKind(r.kind) {
+	if v == nil || !validSubdomain(r.name) || !validKind(r.kind) {
 		return nil
 	}
 	if b.resources++; b.resources > maxResources {
 		return fmt.Errorf("%w: more than %d resources", ErrTooLarge, maxResources)
 	}
-	if !validResource(r.singular) {
+	if !validSubdomain(r.singular) {
 		r.singular = strings.ToLower(r.kind)
 	}
 	v.resources = append(v.resources, r)
@@ -162,8 +162,6 @@ func validSubdomain(name string) bool {
 	return name != "" && len(name) <= maxName && name[0] != '.' && !strings.Contains(name, "..") &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !isLower(r) && r != '-' && r != '.' })
 }
-
-func validResource(name string) bool { return validSubdomain(name) }
 
 func validLabel(name string) bool { return validSubdomain(name) && !strings.Contains(name, ".") }
 

@@ -175,13 +175,5 @@ func withPrefix(groups []group, prefix string) []group {
 // named returns the resource with that plural name or, failing that, that
 // singular name, or nil.
 func (v *version) named(name string) *resource {
-	if r := v.resource(name); r != nil {
-		return r
-	}
-	for i := range v.resources {
-		if v.resources[i].singular == name {
-			return &v.resources[i]
-		}
-	}
-	return nil
+	return cmp.Or(v.resource(name), first(v.resources, func(r resource) bool { return r.singular == name }))
 }
