@@ -4,7 +4,7 @@
 package wire
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"io"
 )
@@ -82,14 +82,10 @@ func (l *ListReader) Members() []byte {
 
 // keepMember stores a member for Members.
 func (l *ListReader) keepMember(key string, raw []byte) error {
-	quoted, err := json.Marshal(key)
-	if err != nil {
-		return err
-	}
-	if len(*l.kept)+len(quoted)+len(raw) > MaxKept {
+	if len(*l.kept)+len(key)+len(raw) > MaxKept {
 		return &LimitError{What: "bytes beside the items", Limit: MaxKept}
 	}
-	*l.kept = append(append(append(append(*l.kept, ','), quoted...), ':'), raw...)
+	*l.kept = append(append(appendJSON(append(*l.kept, ','), key), ':'), raw...)
 	return nil
 }
 
@@ -126,7 +122,7 @@ func (l *ListReader) begin() ([]byte, error) {
 // member reads a key and, unless it is "items", its value.
 func (l *ListReader) member() ([]byte, error) {
 	if c, err := l.peek(); err != nil || c != '"' {
-		return nil, cmpErr(err, l.fail("expected a key"))
+		return nil, cmp.Or(err, l.fail("expected a key"))
 	}
 	quotedKey, err := l.value()
 	if err != nil {
@@ -134,11 +130,11 @@ func (l *ListReader) member() ([]byte, error) {
 	}
 	p := parser{b: quotedKey}
 	if p.str(0) < 0 {
-		return nil, l.locate(p.err, len(quotedKey))
+		return nil, l.w.locate(p.err, len(quotedKey))
 	}
 	key := unquote(quotedKey)
 	if c, err := l.peek(); err != nil || c != ':' {
-		return nil, cmpErr(err, l.fail("expected a colon"))
+		return nil, cmp.Or(err, l.fail("expected a colon"))
 	}
 	l.w.pos++
 	c, err := l.peek()
@@ -151,14 +147,6 @@ func (l *ListReader) member() ([]byte, error) {
 	l.state = (*ListReader).afterMember
 
 	return nil, l.readMember(key)
-}
-
-// cmpErr returns the first error that is not nil.
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }
 
 // enterItems advances to the first item.

@@ -51,7 +51,7 @@ func (l *ListReader) readMember(key string) error {
 	if s.err == nil && l.kept != nil && key != "apiVersion" && key != "kind" && key != "items" {
 		return l.keepMember(key, raw)
 	}
-	return l.locate(s.err, len(raw))
+	return l.w.locate(s.err, len(raw))
 }
 
 // header reads a string or null that belongs to the list.

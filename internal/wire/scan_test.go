@@ -277,7 +277,7 @@ func TestScanAllocatesOnlyTheStrings(t *testing.T) {
 
 func TestExpectNamesTheFieldThatIsNotAsExpected(t *testing.T) {
 	good := wire.Item{APIVersion: "v1", Kind: "Pod", Namespace: "ns", Name: "n", UID: "u", ResourceVersion: "1"}
-	pods := wire.Expect{APIVersion: "v1", Kind: "Pod", Namespaced: new(true)}
+	pods := wire.Expect{APIVersion: "v1", Kind: "Pod"}
 	require.NoError(t, pods.Check(good))
 	require.NoError(t, wire.Expect{}.Check(wire.Item{Name: "n", UID: "u", ResourceVersion: "x"}))
 	untyped := good
@@ -297,13 +297,10 @@ func TestExpectNamesTheFieldThatIsNotAsExpected(t *testing.T) {
 		"the directory as name": {"metadata.name", pods, func(it *wire.Item) { it.Name = "." }},
 		"an escape as name":     {"metadata.name", pods, func(it *wire.Item) { it.Name = "%2e" }},
 		"a path as namespace":   {"metadata.namespace", pods, func(it *wire.Item) { it.Namespace = "a/b" }},
-		"no namespace":          {"metadata.namespace", pods, func(it *wire.Item) { it.Namespace = "" }},
 		"no namespace where one is due": {"metadata.namespace", wire.Expect{Namespace: "ns"},
 			func(it *wire.Item) { it.Namespace = "" }},
 		"another namespace": {"metadata.namespace", wire.Expect{Namespace: "ns"},
 			func(it *wire.Item) { it.Namespace = "OTHER" }},
-		"a namespace of a Node": {"metadata.namespace", wire.Expect{Namespaced: new(false)},
-			func(*wire.Item) {}},
 		"no uid": {"metadata.uid", pods, func(it *wire.Item) { it.UID = "" }},
 		"no version": {"metadata.resourceVersion", pods,
 			func(it *wire.Item) { it.ResourceVersion = "" }},
