@@ -49,27 +49,18 @@ func compactStart(b []byte) (string, int) {
 func parseFrame(raw []byte) (Frame, error) {
 	p := parser{b: raw}
 	var kind, object []byte
-	for i, more := p.open(0); more; {
-		key, from := p.name(i)
-		if from < 0 {
-			return Frame{}, p.err
-		}
+	end := p.each(0, func(key span, from int) int {
 		end := p.value(from)
-		if end < 0 {
-			return Frame{}, p.err
-		}
-		value := raw[from:end:end]
 		switch {
+		case end < 0:
 		case keyIs(key.of(raw), "type"):
-			kind = value
+			kind = raw[from:end:end]
 		case keyIs(key.of(raw), "object"):
-			object = value
+			object = raw[from:end:end]
 		}
-
-		i, more = p.next(end)
-	}
-
-	if p.err != nil {
+		return end
+	})
+	if end < 0 {
 		return Frame{}, p.err
 	}
 	return newFrame(kind, object)

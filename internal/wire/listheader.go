@@ -64,39 +64,23 @@ func (s *scanner) header(field string, into *string) int {
 
 // listMeta reads the metadata of a list.
 func (s *scanner) listMeta(into *ListHeader) int {
-	var q quoted
-	switch s.at(0) {
-	case '{':
-	case 'n':
-		return s.literal(0, "null")
-	default:
-		return s.wrongType(0, "metadata", "is not an object")
+	if s.at(0) != '{' {
+		return s.nullOr(0, "metadata", "is not an object")
 	}
-
-	for i, more := s.open(0); ; i, more = s.next(i) {
-		if !more {
-			return i
-		}
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
-
+	return s.each(0, func(key span, from int) (end int) {
+		var q quoted
 		switch unquote(key.of(s.b)) {
 		case "resourceVersion":
-			i = s.text(from, "metadata.resourceVersion", &q)
+			end = s.text(from, "metadata.resourceVersion", &q)
 			into.ResourceVersion = stringOrNull(q.of(s.b))
 		case "continue":
-			i = s.text(from, "metadata.continue", &q)
+			end = s.text(from, "metadata.continue", &q)
 			into.Continue = stringOrNull(q.of(s.b))
 		case "remainingItemCount":
-			i = s.integer(from, "metadata.remainingItemCount", &into.Remaining)
+			end = s.integer(from, "metadata.remainingItemCount", &into.Remaining)
 		default:
-			i = s.value(from)
+			end = s.value(from)
 		}
-
-		if i < 0 {
-			return -1
-		}
-	}
+		return end
+	})
 }

@@ -25,39 +25,51 @@ type member struct {
 	value span
 }
 
-// open enters the object at i. It returns the position of the first key and
-// true, or the position after an empty object and false.
-func (p *parser) open(i int) (int, bool) {
+// each reads the members of the object at i. value reads the value at from,
+// which has that key.
+func (p *parser) each(i int, value func(key span, from int) int) int {
 	if i = p.space(i + 1); p.at(i) == '}' {
-		return i + 1, false
+		return i + 1
 	}
-	return i, true
+	for more := true; more; {
+		key, from := p.name(i)
+		if from < 0 {
+			return -1
+		}
+		if i = value(key, from); i < 0 {
+			return -1
+		}
+		i, more = p.next(i, '}')
+	}
+	return i
 }
 
-// next continues after a value that ended at i. It returns the position of the
-// next key and true, or the position after the object and false. A failure is
-// -1 and false.
-func (p *parser) next(i int) (int, bool) {
+// eachElement reads the elements of the array at i.
+func (p *parser) eachElement(i int, value func(i int) int) int {
+	if i = p.space(i + 1); p.at(i) == ']' {
+		return i + 1
+	}
+	for more := true; more; {
+		if i = value(i); i < 0 {
+			return -1
+		}
+		i, more = p.next(i, ']')
+	}
+	return i
+}
+
+// next continues after a value that ended at i, in a container that ends with a
+// byte. It returns the position of the next key or element and true, or the
+// position after the container and false. A failure is -1 and false.
+func (p *parser) next(i int, end byte) (int, bool) {
 	switch i = p.space(i); p.at(i) {
 	case ',':
 		return p.space(i + 1), true
-	case '}':
+	case end:
 		return i + 1, false
 	}
 
-	return p.fail(i, "expected a comma or the end of the object"), false
-}
-
-// nextElement is like next, for arrays.
-func (p *parser) nextElement(i int) (int, bool) {
-	switch i = p.space(i); p.at(i) {
-	case ',':
-		return p.space(i + 1), true
-	case ']':
-		return i + 1, false
-	}
-
-	return p.fail(i, "expected a comma or the end of the array"), false
+	return p.badEnd(i), false
 }
 
 // name reads the key at i. It returns the key and the position of its value, or
@@ -70,7 +82,11 @@ func (p *parser) name(i int) (span, int) {
 	if end < 0 {
 		return span{}, -1
 	}
-	return spanOf(i, end), p.colon(end)
+	colon := p.space(end)
+	if p.at(colon) != ':' {
+		return span{}, p.fail(colon, "expected a colon")
+	}
+	return spanOf(i, end), p.space(colon + 1)
 }
 
 // members yields the members of a valid JSON object, and nothing for any other
@@ -82,18 +98,13 @@ func members(object []byte) iter.Seq[member] {
 		if p.at(i) != '{' {
 			return
 		}
-
-		for i, more := p.open(i); more; {
-			key, from := p.name(i)
-			if from < 0 {
-				return
-			}
+		p.each(i, func(key span, from int) int {
 			to := p.value(from)
 			if to < 0 || !yield(member{key, spanOf(from, to)}) {
-				return
+				return -1
 			}
-			i, more = p.next(to)
-		}
+			return to
+		})
 	}
 }
 
@@ -106,14 +117,13 @@ func elements(array []byte) iter.Seq[[]byte] {
 		if p.at(i) != '[' {
 			return
 		}
-		i = p.space(i + 1)
-		for more := p.at(i) != ']'; more; {
+		p.eachElement(i, func(i int) int {
 			end := p.value(i)
 			if end < 0 || !yield(array[i:end:end]) {
-				return
+				return -1
 			}
-			i, more = p.nextElement(end)
-		}
+			return end
+		})
 	}
 }
 

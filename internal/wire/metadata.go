@@ -62,23 +62,16 @@ func (s *scanner) metadata(i int) int {
 	}
 
 	s.it.shape = metadataObject
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			return i
-		}
-		start := i
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
+	return s.each(i, func(key span, from int) int {
 		field := fieldOf(key.of(s.b))
 		s.twice = s.twice || s.it.has&field != 0
 		s.it.has |= field
-		if i = s.field(field, from); i < 0 {
-			return -1
+		end := s.field(field, from)
+		if end >= 0 {
+			s.it.meta.add(spanOf(int(key.from), end), field)
 		}
-		s.it.meta.add(spanOf(start, i), field)
-	}
+		return end
+	})
 }
 
 // field reads the value of one metadata field.
@@ -176,69 +169,33 @@ func isUTC(literal []byte) bool {
 // stringMap reads an object of strings and nulls, or null.
 func (s *scanner) stringMap(i int, field string, into *span) int {
 	*into = span{}
-	start := i
-	switch s.at(i) {
-	case '{':
-	case 'n':
-		return s.literal(i, "null")
-	default:
-		return s.wrongType(i, field, "is not an object")
+	if s.at(i) != '{' {
+		return s.nullOr(i, field, "is not an object")
 	}
-
 	var ignored quoted
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			if i >= 0 {
-				*into = spanOf(start, i)
-			}
-			return i
-		}
-
-		_, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
-		if i = s.text(from, field, &ignored); i < 0 {
-			return -1
-		}
+	end := s.each(i, func(_ span, from int) int { return s.text(from, field, &ignored) })
+	if end >= 0 {
+		*into = spanOf(i, end)
 	}
+	return end
 }
 
 // array reads the array of owner references or of finalizers, or null.
 func (s *scanner) array(i int, field string, into *span) int {
 	*into = span{}
-	start := i
-	switch s.at(i) {
-	case '[':
-	case 'n':
-		return s.literal(i, "null")
-	default:
-		return s.wrongType(i, field, "is not an array")
+	if s.at(i) != '[' {
+		return s.nullOr(i, field, "is not an array")
 	}
-
-	i = s.space(i + 1)
-	if s.at(i) == ']' {
-		*into = spanOf(start, i+1)
-		return i + 1
-	}
-
-	for more := true; more; {
+	end := s.eachElement(i, func(i int) int {
 		if into == &s.owners {
-			i = s.owner(i)
-		} else {
-			i = s.finalizer(i)
+			return s.owner(i)
 		}
-		if i < 0 {
-			return -1
-		}
-		i, more = s.nextElement(i)
+		return s.finalizer(i)
+	})
+	if end >= 0 {
+		*into = spanOf(i, end)
 	}
-
-	if i >= 0 {
-		*into = spanOf(start, i)
-	}
-
-	return i
+	return end
 }
 
 func (s *scanner) finalizer(i int) int {

@@ -11,30 +11,18 @@ func (s *scanner) owner(i int) int {
 	}
 	var seen uint8
 	var ignored quoted
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			return i
-		}
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
+	return s.each(i, func(key span, from int) int {
 		bit := ownerField(key.of(s.b))
 		s.twice = s.twice || seen&bit != 0
 		seen |= bit
 		switch {
 		case bit == 0:
-			i = s.value(from)
+			return s.value(from)
 		case bit < ownerController:
-			i = s.text(from, field, &ignored)
-		default:
-			i = s.boolean(from, field)
+			return s.text(from, field, &ignored)
 		}
-
-		if i < 0 {
-			return -1
-		}
-	}
+		return s.boolean(from, field)
+	})
 }
 
 const (

@@ -136,33 +136,24 @@ func (s *scanner) document() bool {
 // object scans the top level.
 func (s *scanner) object(i int) int {
 	var seen uint8
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			return i
-		}
-		start := i
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
+	return s.each(i, func(key span, from int) int {
 		field := topField(key.of(s.b))
 		s.twice = s.twice || seen&field != 0
 		seen |= field
 		switch field {
 		case topAPIVersion:
-			i = s.text(from, "apiVersion", &s.apiVersion)
+			return s.text(from, "apiVersion", &s.apiVersion)
 		case topKind:
-			i = s.text(from, "kind", &s.kind)
+			return s.text(from, "kind", &s.kind)
 		case topMetadata:
-			i = s.metadata(from)
-		default:
-			i = s.keep(&s.it.top, start, from, 0)
+			return s.metadata(from)
 		}
-
-		if i < 0 {
-			return -1
+		end := s.value(from)
+		if end >= 0 {
+			s.it.top.add(spanOf(int(key.from), end), 0)
 		}
-	}
+		return end
+	})
 }
 
 const (
@@ -192,30 +183,25 @@ func requote(key []byte) []byte {
 	return []byte(`"` + unquote(key) + `"`)
 }
 
-// keep skips the value at from and records the member that began at start.
-func (s *scanner) keep(list *memberList, start, from int, field Fields) int {
-	end := s.value(from)
+// text reads a string or null.
+func (s *scanner) text(i int, field string, into *quoted) int {
+	*into = quoted{}
+	if s.at(i) != '"' {
+		return s.nullOr(i, field, "is not a string")
+	}
+	end := s.str(i)
 	if end >= 0 {
-		list.add(spanOf(start, end), field)
+		*into = spanOf(i, end)
 	}
 	return end
 }
 
-// text reads a string or null.
-func (s *scanner) text(i int, field string, into *quoted) int {
-	*into = quoted{}
-	switch s.at(i) {
-	case '"':
-		end := s.str(i)
-		if end >= 0 {
-			*into = spanOf(i, end)
-		}
-		return end
-	case 'n':
+// nullOr reads null, which stands for an absent field, and refuses other values.
+func (s *scanner) nullOr(i int, field, reason string) int {
+	if s.at(i) == 'n' {
 		return s.literal(i, "null")
 	}
-
-	return s.wrongType(i, field, "is not a string")
+	return s.wrongType(i, field, reason)
 }
 
 // wrongType refuses a field or, if the value is not JSON at all, the document.

@@ -96,7 +96,7 @@ func (p *parser) container(i int) int {
 			i = p.space(i + 1)
 			if p.at(i) != c+2 { // '}' and ']' follow their opening bracket by two
 				if !array {
-					i = p.key(i)
+					_, i = p.name(i)
 				}
 				if i < 0 {
 					return -1
@@ -119,7 +119,7 @@ func (p *parser) container(i int) int {
 		}
 
 		if i = p.space(i + 1); !array {
-			i = p.key(i)
+			_, i = p.name(i)
 		}
 		if i < 0 {
 			return -1
@@ -132,24 +132,6 @@ func (p *parser) badEnd(i int) int {
 		return p.fail(i, "unexpected end")
 	}
 	return p.fail(i, "expected a comma or the end of the object or array")
-}
-
-// key skips a key and its colon and returns where its value begins.
-func (p *parser) key(i int) int {
-	if p.at(i) != '"' {
-		return p.fail(i, "expected a key")
-	}
-	if i = p.str(i); i < 0 {
-		return -1
-	}
-	return p.colon(i)
-}
-
-func (p *parser) colon(i int) int {
-	if i = p.space(i); p.at(i) != ':' {
-		return p.fail(i, "expected a colon")
-	}
-	return p.space(i + 1)
 }
 
 // nesting is a stack of flags, one bit each. The usual depths need one word.
