@@ -52,16 +52,10 @@ func fieldOf(key []byte) Fields {
 
 // metadata scans the value of the top-level key of that name.
 func (s *scanner) metadata(i int) int {
-	switch s.at(i) {
-	case '{':
-	case 'n':
-		s.it.shape = metadataNull
-		return s.literal(i, "null")
-	default:
-		return s.wrongType(i, "metadata", "is not an object")
+	if s.at(i) != '{' {
+		return s.nullOr(i, "metadata", "is not an object")
 	}
-
-	s.it.shape = metadataObject
+	s.it.hasMetadata = true
 	return s.each(i, func(key span, from int) int {
 		field := fieldOf(key.of(s.b))
 		s.twice = s.twice || s.it.has&field != 0

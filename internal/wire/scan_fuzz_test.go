@@ -78,7 +78,10 @@ func requireSameMeaning(t *testing.T, want map[string]any, it *wire.Item) {
 	delete(want, "apiVersion")
 	delete(want, "kind")
 	delete(meta, "managedFields")
-	got, err := decode(it.Append(nil))
+	if meta == nil {
+		delete(want, "metadata") // null is absent
+	}
+	got, err := decode(strip(nil, it))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
