@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -144,10 +146,10 @@ func newSelector(wide, narrow Key) (s selector.Selector) {
 		s.Namespace = narrow.Namespace
 	}
 	if wide.LabelSelector != narrow.LabelSelector {
-		s.Labels = selector.ByLabels(narrow.LabelSelector)
+		s.Labels, _ = labels.Parse(narrow.LabelSelector) // it has been parsed before
 	}
 	if wide.FieldSelector != narrow.FieldSelector {
-		s.Fields = selector.ByFields(narrow.FieldSelector)
+		s.Fields, _ = fields.ParseSelector(narrow.FieldSelector)
 	}
 	return s
 }

@@ -143,7 +143,7 @@ func (q *Query) selects(o *Object, narrow selector.Selector) bool {
 	if q.Owner != "" && !slices.Contains(slices.Collect(o.OwnerUIDs()), q.Owner) {
 		return false
 	}
-	return narrow.Empty() || narrow.Match(o)
+	return narrow.Match(o)
 }
 
 // Decode decodes o into dst: an *unstructured.Unstructured, a

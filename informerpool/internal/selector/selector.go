@@ -26,21 +26,6 @@ type Selector struct {
 	Fields    fields.Selector
 }
 
-// ByLabels returns the selector of a canonical label selector.
-func ByLabels(canonical string) labels.Selector {
-	s, _ := labels.Parse(canonical) // it has been parsed before
-	return s
-}
-
-// ByFields returns the selector of a canonical field selector.
-func ByFields(canonical string) fields.Selector {
-	s, _ := fields.ParseSelector(canonical)
-	return s
-}
-
-// Empty reports whether the selector passes everything.
-func (s Selector) Empty() bool { return s.Namespace == "" && s.Labels == nil && s.Fields == nil }
-
 // Name returns the name of the objects that the selector selects, if all have
 // the same.
 func (s Selector) Name() (name string, one bool) {
@@ -73,9 +58,6 @@ type Filter struct {
 	Lease Selector
 	Any   []Selector
 }
-
-// Empty reports whether the filter passes everything.
-func (f Filter) Empty() bool { return f.Lease.Empty() && len(f.Any) == 0 }
 
 // Match reports whether an object passes. A nil object does not.
 func (f Filter) Match(o *packed.Object) bool {
