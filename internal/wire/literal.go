@@ -190,8 +190,6 @@ func AppendText(dst, quoted []byte) []byte {
 
 // keyIs reports whether the key literal (with its quotes) stands for name.
 func keyIs(quoted []byte, name string) bool {
-	if plain(quoted) {
-		return string(quoted[1:len(quoted)-1]) == name
-	}
-	return unquote(quoted) == name
+	key := plainKey(quoted)
+	return string(key[1:len(key)-1]) == name
 }

@@ -8,48 +8,6 @@ import (
 	"time"
 )
 
-// fieldOf returns the metadata field that a key literal stands for, or 0 if it
-// is unknown.
-func fieldOf(key []byte) Fields {
-	if !plain(key) {
-		key = requote(key)
-	}
-	switch string(key) {
-	case `"name"`:
-		return FieldName
-	case `"generateName"`:
-		return FieldGenerateName
-	case `"namespace"`:
-		return FieldNamespace
-	case `"selfLink"`:
-		return FieldSelfLink
-	case `"uid"`:
-		return FieldUID
-	case `"resourceVersion"`:
-		return FieldResourceVersion
-	case `"generation"`:
-		return FieldGeneration
-	case `"creationTimestamp"`:
-		return FieldCreationTimestamp
-	case `"deletionTimestamp"`:
-		return FieldDeletionTimestamp
-	case `"deletionGracePeriodSeconds"`:
-		return FieldDeletionGracePeriodSeconds
-	case `"labels"`:
-		return FieldLabels
-	case `"annotations"`:
-		return FieldAnnotations
-	case `"ownerReferences"`:
-		return FieldOwnerReferences
-	case `"finalizers"`:
-		return FieldFinalizers
-	case `"managedFields"`:
-		return FieldManagedFields
-	}
-
-	return 0
-}
-
 // metadata scans the value of the top-level key of that name.
 func (s *scanner) metadata(i int) int {
 	if s.at(i) != '{' {
@@ -57,10 +15,9 @@ func (s *scanner) metadata(i int) int {
 	}
 	s.it.hasMetadata = true
 	return s.each(i, func(key span, from int) int {
-		field := fieldOf(key.of(s.b))
+		field, end := s.field(key.of(s.b), from)
 		s.twice = s.twice || s.it.has&field != 0
 		s.it.has |= field
-		end := s.field(field, from)
 		if end >= 0 {
 			s.it.meta.add(spanOf(int(key.from), end), field)
 		}
@@ -68,41 +25,44 @@ func (s *scanner) metadata(i int) int {
 	})
 }
 
-// field reads the value of one metadata field.
-func (s *scanner) field(field Fields, i int) int {
-	switch field {
-	case FieldName:
-		return s.text(i, "metadata.name", &s.texts[textName])
-	case FieldGenerateName:
-		return s.text(i, "metadata.generateName", &s.texts[textGenerateName])
-	case FieldNamespace:
-		return s.text(i, "metadata.namespace", &s.texts[textNamespace])
-	case FieldSelfLink:
-		return s.text(i, "metadata.selfLink", &s.texts[textSelfLink])
-	case FieldUID:
-		return s.text(i, "metadata.uid", &s.texts[textUID])
-	case FieldResourceVersion:
-		return s.text(i, "metadata.resourceVersion", &s.texts[textResourceVersion])
-	case FieldGeneration:
-		return s.integer(i, "metadata.generation", &s.it.Generation)
-	case FieldDeletionGracePeriodSeconds:
+// field reads the value of one member of metadata, and returns which field that
+// is, or 0 if it is unknown.
+func (s *scanner) field(key []byte, i int) (Fields, int) {
+	switch string(plainKey(key)) {
+	case `"name"`:
+		return FieldName, s.text(i, "metadata.name", &s.texts[textName])
+	case `"generateName"`:
+		return FieldGenerateName, s.text(i, "metadata.generateName", &s.texts[textGenerateName])
+	case `"namespace"`:
+		return FieldNamespace, s.text(i, "metadata.namespace", &s.texts[textNamespace])
+	case `"selfLink"`:
+		return FieldSelfLink, s.text(i, "metadata.selfLink", &s.texts[textSelfLink])
+	case `"uid"`:
+		return FieldUID, s.text(i, "metadata.uid", &s.texts[textUID])
+	case `"resourceVersion"`:
+		return FieldResourceVersion, s.text(i, "metadata.resourceVersion", &s.texts[textResourceVersion])
+	case `"generation"`:
+		return FieldGeneration, s.integer(i, "metadata.generation", &s.it.Generation)
+	case `"creationTimestamp"`:
+		return FieldCreationTimestamp, s.time(i, "metadata.creationTimestamp", &s.texts[textCreation])
+	case `"deletionTimestamp"`:
+		return FieldDeletionTimestamp, s.time(i, "metadata.deletionTimestamp", &s.texts[textDeletion])
+	case `"deletionGracePeriodSeconds"`:
 		var ignored int64
-		return s.integer(i, "metadata.deletionGracePeriodSeconds", &ignored)
-	case FieldCreationTimestamp:
-		return s.time(i, "metadata.creationTimestamp", &s.texts[textCreation])
-	case FieldDeletionTimestamp:
-		return s.time(i, "metadata.deletionTimestamp", &s.texts[textDeletion])
-	case FieldLabels:
-		return s.stringMap(i, "metadata.labels", &s.labels)
-	case FieldAnnotations:
-		return s.stringMap(i, "metadata.annotations", &s.annotations)
-	case FieldOwnerReferences:
-		return s.array(i, "metadata.ownerReferences", &s.owners)
-	case FieldFinalizers:
-		return s.array(i, "metadata.finalizers", &s.finalizers)
+		return FieldDeletionGracePeriodSeconds, s.integer(i, "metadata.deletionGracePeriodSeconds", &ignored)
+	case `"labels"`:
+		return FieldLabels, s.stringMap(i, "metadata.labels", &s.labels)
+	case `"annotations"`:
+		return FieldAnnotations, s.stringMap(i, "metadata.annotations", &s.annotations)
+	case `"ownerReferences"`:
+		return FieldOwnerReferences, s.array(i, "metadata.ownerReferences", &s.owners)
+	case `"finalizers"`:
+		return FieldFinalizers, s.array(i, "metadata.finalizers", &s.finalizers)
+	case `"managedFields"`:
+		return FieldManagedFields, s.value(i)
 	}
 
-	return s.value(i)
+	return 0, s.value(i)
 }
 
 // integer reads an int64 or null. It refuses a float, even one without a

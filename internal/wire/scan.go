@@ -136,22 +136,22 @@ func (s *scanner) document() bool {
 // object scans the top level.
 func (s *scanner) object(i int) int {
 	var seen uint8
-	return s.each(i, func(key span, from int) int {
-		field := topField(key.of(s.b))
+	return s.each(i, func(key span, from int) (end int) {
+		field := uint8(0)
+		switch string(plainKey(key.of(s.b))) {
+		case `"apiVersion"`:
+			field, end = topAPIVersion, s.text(from, "apiVersion", &s.apiVersion)
+		case `"kind"`:
+			field, end = topKind, s.text(from, "kind", &s.kind)
+		case `"metadata"`:
+			field, end = topMetadata, s.metadata(from)
+		default:
+			if end = s.value(from); end >= 0 {
+				s.it.top.add(spanOf(int(key.from), end), 0)
+			}
+		}
 		s.twice = s.twice || seen&field != 0
 		seen |= field
-		switch field {
-		case topAPIVersion:
-			return s.text(from, "apiVersion", &s.apiVersion)
-		case topKind:
-			return s.text(from, "kind", &s.kind)
-		case topMetadata:
-			return s.metadata(from)
-		}
-		end := s.value(from)
-		if end >= 0 {
-			s.it.top.add(spanOf(int(key.from), end), 0)
-		}
 		return end
 	})
 }
@@ -162,24 +162,11 @@ const (
 	topMetadata
 )
 
-func topField(key []byte) uint8 {
-	if !plain(key) {
-		key = requote(key)
+// plainKey returns a key without escapes, so that it can be compared.
+func plainKey(key []byte) []byte {
+	if plain(key) {
+		return key
 	}
-	switch string(key) {
-	case `"apiVersion"`:
-		return topAPIVersion
-	case `"kind"`:
-		return topKind
-	case `"metadata"`:
-		return topMetadata
-	}
-
-	return 0
-}
-
-// requote rewrites a key without escapes, so that it can be compared.
-func requote(key []byte) []byte {
 	return []byte(`"` + unquote(key) + `"`)
 }
 
