@@ -108,7 +108,7 @@ func (l *Lease) candidates(q *Query) (objects []*Object, rv string, narrow selec
 		if err := checkIndex(x, at.key); err != nil {
 			return nil, "", narrow, err
 		}
-		return x.Lookup(q.Value, nil), i.mu.rv, at.selector, nil
+		return x.Lookup(q.Value), i.mu.rv, at.selector, nil
 	}
 
 	namespace := q.Namespace

@@ -136,8 +136,9 @@ func (s *seenObjects) note(o *Object) (ask bool) {
 // its name, or a later one. Two objects of one history never have the same
 // version.
 func passes(now, seen *Object) bool {
+	_, ordered := seen.Version()
 	return now != nil && !ordering.Older(now, seen) &&
-		(ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
+		(ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !ordered)
 }
 
 // later handles an object of which the store has a later state than was shown.
