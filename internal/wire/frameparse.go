@@ -51,11 +51,13 @@ func parseFrame(raw []byte) (Frame, error) {
 	var kind, object []byte
 	end := p.each(0, func(key span, from int) int {
 		end := p.value(from)
-		switch {
-		case end < 0:
-		case keyIs(key.of(raw), "type"):
+		if end < 0 {
+			return -1
+		}
+		switch string(plainKey(key.of(raw))) {
+		case `"type"`:
 			kind = raw[from:end:end]
-		case keyIs(key.of(raw), "object"):
+		case `"object"`:
 			object = raw[from:end:end]
 		}
 		return end

@@ -27,7 +27,7 @@ type ListReader struct {
 // NewListReader returns a reader of the list page in r.
 func NewListReader(r io.Reader, l Limits) *ListReader {
 	return &ListReader{
-		w:     window{r: r, limit: l.response()},
+		w:     window{r: r, limit: cmp.Or(l.Response, DefaultResponseLimit)},
 		max:   l.object(),
 		pass:  l.passing(),
 		state: (*ListReader).begin,

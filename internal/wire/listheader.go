@@ -58,7 +58,7 @@ func (l *ListReader) readMember(key string) error {
 func (s *scanner) header(field string, into *string) int {
 	var q quoted
 	end := s.text(0, field, &q)
-	*into = stringOrNull(q.of(s.b))
+	*into = String(q.of(s.b))
 	return end
 }
 
@@ -72,10 +72,10 @@ func (s *scanner) listMeta(into *ListHeader) int {
 		switch unquote(key.of(s.b)) {
 		case "resourceVersion":
 			end = s.text(from, "metadata.resourceVersion", &q)
-			into.ResourceVersion = stringOrNull(q.of(s.b))
+			into.ResourceVersion = String(q.of(s.b))
 		case "continue":
 			end = s.text(from, "metadata.continue", &q)
-			into.Continue = stringOrNull(q.of(s.b))
+			into.Continue = String(q.of(s.b))
 		case "remainingItemCount":
 			end = s.integer(from, "metadata.remainingItemCount", &into.Remaining)
 		default:

@@ -187,9 +187,3 @@ func AppendText(dst, quoted []byte) []byte {
 	_ = json.Unmarshal(quoted, &s)
 	return append(dst[:from], s...)
 }
-
-// keyIs reports whether the key literal (with its quotes) stands for name.
-func keyIs(quoted []byte, name string) bool {
-	key := plainKey(quoted)
-	return string(key[1:len(key)-1]) == name
-}

@@ -19,12 +19,6 @@ func (s span) of(b []byte) []byte {
 	return b[s.from:s.to:s.to]
 }
 
-// member is one key and value of a JSON object.
-type member struct {
-	key   span // with quotes
-	value span
-}
-
 // each reads the members of the object at i. value reads the value at from,
 // which has that key.
 func (p *parser) each(i int, value func(key span, from int) int) int {
@@ -89,10 +83,10 @@ func (p *parser) name(i int) (span, int) {
 	return spanOf(i, end), p.space(colon + 1)
 }
 
-// members yields the members of a valid JSON object, and nothing for any other
-// input.
-func members(object []byte) iter.Seq[member] {
-	return func(yield func(member) bool) {
+// Members yields the keys and raw values of a valid JSON object, and nothing for
+// any other input.
+func Members(object []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
 		p := parser{b: object}
 		i := p.space(0)
 		if p.at(i) != '{' {
@@ -100,29 +94,10 @@ func members(object []byte) iter.Seq[member] {
 		}
 		p.each(i, func(key span, from int) int {
 			to := p.value(from)
-			if to < 0 || !yield(member{key, spanOf(from, to)}) {
+			if to < 0 || !yield(unquote(key.of(object)), object[from:to:to]) {
 				return -1
 			}
 			return to
-		})
-	}
-}
-
-// elements yields the elements of a valid JSON array, and nothing for any other
-// input.
-func elements(array []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		p := parser{b: array}
-		i := p.space(0)
-		if p.at(i) != '[' {
-			return
-		}
-		p.eachElement(i, func(i int) int {
-			end := p.value(i)
-			if end < 0 || !yield(array[i:end:end]) {
-				return -1
-			}
-			return end
 		})
 	}
 }
@@ -132,8 +107,8 @@ func elements(array []byte) iter.Seq[[]byte] {
 // "". If a key appears twice, the later value counts.
 func StringMap(object []byte) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for m := range members(object) {
-			if !yield(unquote(m.key.of(object)), stringOrNull(m.value.of(object))) {
+		for key, value := range Members(object) {
+			if !yield(key, String(value)) {
 				return
 			}
 		}
@@ -143,47 +118,38 @@ func StringMap(object []byte) iter.Seq2[string, string] {
 // Lookup returns the value of name in a JSON object of strings, without
 // building a map. A null value is "".
 func Lookup(object []byte, name string) (string, bool) {
-	var value span
-	for m := range members(object) {
-		if keyIs(m.key.of(object), name) {
-			value = m.value // the last one counts
+	var found []byte
+	for key, value := range Members(object) {
+		if key == name {
+			found = value // the last one counts
 		}
 	}
-	if value.to == 0 {
-		return "", false
-	}
-	return stringOrNull(value.of(object)), true
+	return String(found), found != nil
 }
 
-// Strings yields the elements of a JSON array of strings.
+// Strings yields the elements of a JSON array of strings, and nothing for any
+// other input.
 func Strings(array []byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for e := range elements(array) {
-			if !yield(stringOrNull(e)) {
-				return
-			}
+		p := parser{b: array}
+		i := p.space(0)
+		if p.at(i) != '[' {
+			return
 		}
-	}
-}
-
-// stringOrNull returns the string that a valid literal stands for; null is "".
-func stringOrNull(value []byte) string {
-	if len(value) < 2 || value[0] != '"' {
-		return ""
-	}
-	return unquote(value)
-}
-
-// Members yields the keys and raw values of a valid JSON object.
-func Members(object []byte) iter.Seq2[string, []byte] {
-	return func(yield func(string, []byte) bool) {
-		for m := range members(object) {
-			if !yield(unquote(m.key.of(object)), m.value.of(object)) {
-				return
+		p.eachElement(i, func(i int) int {
+			end := p.value(i)
+			if end < 0 || !yield(String(array[i:end])) {
+				return -1
 			}
-		}
+			return end
+		})
 	}
 }
 
 // String returns the string that a valid JSON literal stands for; null is "".
-func String(literal []byte) string { return stringOrNull(literal) }
+func String(literal []byte) string {
+	if len(literal) < 2 || literal[0] != '"' {
+		return ""
+	}
+	return unquote(literal)
+}

@@ -30,23 +30,23 @@ func (s *scanner) metadata(i int) int {
 func (s *scanner) field(key []byte, i int) (Fields, int) {
 	switch string(plainKey(key)) {
 	case `"name"`:
-		return FieldName, s.text(i, "metadata.name", &s.texts[textName])
+		return FieldName, s.text(i, "metadata.name", &s.texts.name)
 	case `"generateName"`:
-		return FieldGenerateName, s.text(i, "metadata.generateName", &s.texts[textGenerateName])
+		return FieldGenerateName, s.text(i, "metadata.generateName", &s.texts.generateName)
 	case `"namespace"`:
-		return FieldNamespace, s.text(i, "metadata.namespace", &s.texts[textNamespace])
+		return FieldNamespace, s.text(i, "metadata.namespace", &s.texts.namespace)
 	case `"selfLink"`:
-		return FieldSelfLink, s.text(i, "metadata.selfLink", &s.texts[textSelfLink])
+		return FieldSelfLink, s.text(i, "metadata.selfLink", &s.texts.selfLink)
 	case `"uid"`:
-		return FieldUID, s.text(i, "metadata.uid", &s.texts[textUID])
+		return FieldUID, s.text(i, "metadata.uid", &s.texts.uid)
 	case `"resourceVersion"`:
-		return FieldResourceVersion, s.text(i, "metadata.resourceVersion", &s.texts[textResourceVersion])
+		return FieldResourceVersion, s.text(i, "metadata.resourceVersion", &s.texts.version)
 	case `"generation"`:
 		return FieldGeneration, s.integer(i, "metadata.generation", &s.it.Generation)
 	case `"creationTimestamp"`:
-		return FieldCreationTimestamp, s.time(i, "metadata.creationTimestamp", &s.texts[textCreation])
+		return FieldCreationTimestamp, s.time(i, "metadata.creationTimestamp", &s.texts.created)
 	case `"deletionTimestamp"`:
-		return FieldDeletionTimestamp, s.time(i, "metadata.deletionTimestamp", &s.texts[textDeletion])
+		return FieldDeletionTimestamp, s.time(i, "metadata.deletionTimestamp", &s.texts.deleted)
 	case `"deletionGracePeriodSeconds"`:
 		var ignored int64
 		return FieldDeletionGracePeriodSeconds, s.integer(i, "metadata.deletionGracePeriodSeconds", &ignored)

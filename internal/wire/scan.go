@@ -89,26 +89,15 @@ type scanner struct {
 	twice bool // a key that matters appeared twice
 
 	apiVersion, kind quoted
-	texts            [numTexts]quoted
+	texts            struct {
+		name, generateName, namespace, selfLink, uid, version, created, deleted quoted
+	}
 
 	labels, annotations, owners, finalizers span
 }
 
 // quoted is a string literal with its quotes; the zero value is absent or null.
 type quoted = span
-
-// The metadata fields that are strings.
-const (
-	textName = iota
-	textGenerateName
-	textNamespace
-	textSelfLink
-	textUID
-	textResourceVersion
-	textCreation
-	textDeletion
-	numTexts
-)
 
 // document scans the whole document.
 func (s *scanner) document() bool {
@@ -216,13 +205,13 @@ func (s *scanner) copyStrings() {
 	}{
 		{s.apiVersion, &s.it.APIVersion},
 		{s.kind, &s.it.Kind},
-		{s.texts[textName], &s.it.Name},
-		{s.texts[textGenerateName], &s.it.GenerateName},
-		{s.texts[textNamespace], &s.it.Namespace},
-		{s.texts[textUID], &s.it.UID},
-		{s.texts[textResourceVersion], &s.it.ResourceVersion},
-		{s.texts[textCreation], &s.it.CreationTimestamp},
-		{s.texts[textDeletion], &s.it.DeletionTimestamp},
+		{s.texts.name, &s.it.Name},
+		{s.texts.generateName, &s.it.GenerateName},
+		{s.texts.namespace, &s.it.Namespace},
+		{s.texts.uid, &s.it.UID},
+		{s.texts.version, &s.it.ResourceVersion},
+		{s.texts.created, &s.it.CreationTimestamp},
+		{s.texts.deleted, &s.it.DeletionTimestamp},
 	}
 	size := 0
 	for _, t := range all {
