@@ -92,32 +92,14 @@ func (s *scanner) time(i int, field string, into *quoted) int {
 		return end
 	}
 	literal := into.of(s.b)
-	if isUTC(literal) {
+	var t time.Time
+	if t.UnmarshalText(literal[1:len(literal)-1]) == nil { // without a copy, unless there are escapes
 		return end
 	}
 	if _, err := time.Parse(time.RFC3339, unquote(literal)); err != nil {
 		return s.refuse(field, "is not an RFC 3339 time")
 	}
 	return end
-}
-
-// isUTC reports whether a literal is a time in the format of API servers, such
-// as "2006-01-02T15:04:05Z". It returns false for days that only some months
-// have.
-func isUTC(literal []byte) bool {
-	const form = `"dddd-dd-ddTdd:dd:ddZ"`
-	if len(literal) != len(form) {
-		return false
-	}
-	for i, c := range literal {
-		if form[i] == 'd' && (c < '0' || c > '9') || form[i] != 'd' && c != form[i] {
-			return false
-		}
-	}
-	two := func(at int) int { return int(literal[at]-'0')*10 + int(literal[at+1]-'0') }
-	month, day := two(6), two(9)
-
-	return 1 <= month && month <= 12 && 1 <= day && day <= 28 && two(12) < 24 && two(15) < 60 && two(18) < 60
 }
 
 // stringMap reads an object of strings and nulls, or null.
