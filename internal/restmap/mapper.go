@@ -214,14 +214,10 @@ func (m *Mapper) outdated(s *snapshot) bool {
 	return true
 }
 
-// undecided is an error that names the question without claiming that the kind
-// does not exist.
-type undecided struct{ text string }
-
-func (u *undecided) Error() string { return u.text }
-
+// errUndecided returns an error that names the question without claiming that
+// the kind does not exist.
 func errUndecided(none error) error {
-	return &undecided{"unknown whether there are matches: " + none.Error()}
+	return errors.New("unknown whether there are matches: " + none.Error())
 }
 
 // recentLocked reports whether the last discovery is recent enough to answer

@@ -18,8 +18,9 @@ type ListReader struct {
 	pass   int64 // how many bytes of an item are read at most to pass it; 0 if none is passed
 	state  func(*ListReader) ([]byte, error)
 	header ListHeader
-	items  bool // the key "items" was seen
-	kept   *[]byte
+	items  bool   // the key "items" was seen
+	keep   bool   // the other members are kept
+	kept   []byte // each after a comma
 	err    error
 	ahead  ahead
 }
@@ -69,23 +70,18 @@ func (l *ListReader) Header() ListHeader { return l.header }
 
 // KeepMembers makes the reader keep the other members of the list, up to
 // MaxKept bytes, for [ListReader.Members].
-func (l *ListReader) KeepMembers() { l.kept = new([]byte) }
+func (l *ListReader) KeepMembers() { l.keep = true }
 
 // Members returns the members of the list other than apiVersion, kind and
 // items, unchanged and each after a comma. They are complete after io.EOF.
-func (l *ListReader) Members() []byte {
-	if l.kept == nil {
-		return nil
-	}
-	return *l.kept
-}
+func (l *ListReader) Members() []byte { return l.kept }
 
 // keepMember stores a member for Members.
 func (l *ListReader) keepMember(key string, raw []byte) error {
-	if len(*l.kept)+len(key)+len(raw) > MaxKept {
+	if len(l.kept)+len(key)+len(raw) > MaxKept {
 		return &LimitError{What: "bytes beside the items", Limit: MaxKept}
 	}
-	*l.kept = append(append(appendJSON(append(*l.kept, ','), key), ':'), raw...)
+	l.kept = append(append(appendJSON(append(l.kept, ','), key), ':'), raw...)
 	return nil
 }
 
@@ -124,7 +120,7 @@ func (l *ListReader) member() ([]byte, error) {
 	if c, err := l.peek(); err != nil || c != '"' {
 		return nil, cmp.Or(err, l.fail("expected a key"))
 	}
-	quotedKey, err := l.value()
+	quotedKey, err := l.value(false)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +178,7 @@ func (l *ListReader) item() ([]byte, error) {
 			return item, nil
 		}
 	}
-	item, err := l.itemValue()
+	item, err := l.value(l.pass > 0)
 	if err == nil && len(item) == 0 {
 		return nil, l.fail("expected an item")
 	}

@@ -18,7 +18,7 @@ type ListHeader struct {
 
 // readMember reads the value of a key other than the items' array.
 func (l *ListReader) readMember(key string) error {
-	raw, err := l.value()
+	raw, err := l.value(false)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (l *ListReader) readMember(key string) error {
 	if end >= 0 && end != len(raw) {
 		s.fail(end, "more after a value")
 	}
-	if s.err == nil && l.kept != nil && key != "apiVersion" && key != "kind" && key != "items" {
+	if s.err == nil && l.keep && key != "apiVersion" && key != "kind" && key != "items" {
 		return l.keepMember(key, raw)
 	}
 	return l.w.locate(s.err, len(raw))

@@ -8,13 +8,9 @@ import (
 	"io"
 )
 
-// value consumes one JSON value, which need not be well-formed.
-func (l *ListReader) value() ([]byte, error) { return l.bounded(false) }
-
-// itemValue is value for an item, which may be passed.
-func (l *ListReader) itemValue() ([]byte, error) { return l.bounded(l.pass > 0) }
-
-func (l *ListReader) bounded(pass bool) ([]byte, error) {
+// value consumes one JSON value, which need not be well-formed. If pass is true,
+// an object that is too large is passed.
+func (l *ListReader) value(pass bool) ([]byte, error) {
 	var split splitter
 	fed := 0
 	for {
