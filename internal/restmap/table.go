@@ -43,15 +43,6 @@ func NewTable() *Table {
 	return &Table{entries: map[content]*entry{}, etags: map[tag]*entry{}}
 }
 
-// Len returns how many distinct documents are in use. A cluster has two, one
-// for the core group and one for all others.
-func (t *Table) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	return len(t.entries)
-}
-
 // common returns the document that most mappers use for path, with a new
 // reference to it and a verified ETag. It returns nil if there is none.
 func (t *Table) common(path string) (*entry, string) {

@@ -32,7 +32,7 @@ type Item struct {
 	// APIVersion and Kind are empty in the items of typed lists.
 	APIVersion, Kind string
 
-	Namespace, Name, GenerateName, UID, ResourceVersion string
+	Namespace, Name, UID, ResourceVersion string
 
 	// Generation is 0 if absent.
 	Generation int64

@@ -28,15 +28,16 @@ func (s *scanner) metadata(i int) int {
 // field reads the value of one member of metadata, and returns which field that
 // is, or 0 if it is unknown.
 func (s *scanner) field(key []byte, i int) (Fields, int) {
+	var ignored quoted
 	switch string(plainKey(key)) {
 	case `"name"`:
 		return FieldName, s.text(i, "metadata.name", &s.texts.name)
 	case `"generateName"`:
-		return FieldGenerateName, s.text(i, "metadata.generateName", &s.texts.generateName)
+		return FieldGenerateName, s.text(i, "metadata.generateName", &ignored)
 	case `"namespace"`:
 		return FieldNamespace, s.text(i, "metadata.namespace", &s.texts.namespace)
 	case `"selfLink"`:
-		return FieldSelfLink, s.text(i, "metadata.selfLink", &s.texts.selfLink)
+		return FieldSelfLink, s.text(i, "metadata.selfLink", &ignored)
 	case `"uid"`:
 		return FieldUID, s.text(i, "metadata.uid", &s.texts.uid)
 	case `"resourceVersion"`:
@@ -48,8 +49,8 @@ func (s *scanner) field(key []byte, i int) (Fields, int) {
 	case `"deletionTimestamp"`:
 		return FieldDeletionTimestamp, s.time(i, "metadata.deletionTimestamp", &s.texts.deleted)
 	case `"deletionGracePeriodSeconds"`:
-		var ignored int64
-		return FieldDeletionGracePeriodSeconds, s.integer(i, "metadata.deletionGracePeriodSeconds", &ignored)
+		var seconds int64 // ignored
+		return FieldDeletionGracePeriodSeconds, s.integer(i, "metadata.deletionGracePeriodSeconds", &seconds)
 	case `"labels"`:
 		return FieldLabels, s.stringMap(i, "metadata.labels", &s.labels)
 	case `"annotations"`:

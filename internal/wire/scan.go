@@ -90,7 +90,7 @@ type scanner struct {
 
 	apiVersion, kind quoted
 	texts            struct {
-		name, generateName, namespace, selfLink, uid, version, created, deleted quoted
+		name, namespace, uid, version, created, deleted quoted
 	}
 
 	labels, annotations, owners, finalizers span
@@ -206,7 +206,6 @@ func (s *scanner) copyStrings() {
 		{s.apiVersion, &s.it.APIVersion},
 		{s.kind, &s.it.Kind},
 		{s.texts.name, &s.it.Name},
-		{s.texts.generateName, &s.it.GenerateName},
 		{s.texts.namespace, &s.it.Namespace},
 		{s.texts.uid, &s.it.UID},
 		{s.texts.version, &s.it.ResourceVersion},
