@@ -206,40 +206,29 @@ func (l *ListReader) scanAhead() []byte {
 
 // afterItem advances to the next item, or beyond the last.
 func (l *ListReader) afterItem() ([]byte, error) {
-	c, err := l.peek()
-	if err != nil {
-		return nil, err
-	}
-	switch c {
-	case ',':
-		l.state = (*ListReader).item
-	case ']':
-		l.state = (*ListReader).afterMember
-	default:
-		return nil, l.fail("expected a comma or the end of the items")
-	}
-
-	l.w.pos++
-	return nil, nil
+	return nil, l.after(']', (*ListReader).item, (*ListReader).afterMember)
 }
 
 // afterMember advances to the next member, or to the end of the document.
 func (l *ListReader) afterMember() ([]byte, error) {
-	c, err := l.peek()
-	if err != nil {
-		return nil, err
-	}
-	switch c {
-	case ',':
-		l.state = (*ListReader).member
-	case '}':
-		l.state = (*ListReader).finish
+	return nil, l.after('}', (*ListReader).member, (*ListReader).finish)
+}
+
+// after reads a comma, or the end of what the reader is in.
+func (l *ListReader) after(end byte, comma, ended func(*ListReader) ([]byte, error)) error {
+	switch c, err := l.peek(); {
+	case err != nil:
+		return err
+	case c == ',':
+		l.state = comma
+	case c == end:
+		l.state = ended
 	default:
-		return nil, l.fail("expected a comma or the end of the list")
+		return l.fail("expected a comma or the end of the list")
 	}
 
 	l.w.pos++
-	return nil, nil
+	return nil
 }
 
 // finish reads to the end of the body, which may contain only white space.
