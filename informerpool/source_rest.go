@@ -227,22 +227,16 @@ func withoutURL(err error) error {
 
 // requestPath returns the path of a list or watch, with its query.
 func requestPath(r Request) string {
-	var b strings.Builder
-	gvr := r.Key.Resource
-	b.WriteString(groupVersionPath(gvr.GroupVersion()))
+	path := groupVersionPath(r.Key.Resource.GroupVersion())
 	if r.Key.Namespace != "" {
-		b.WriteString("/namespaces/")
-		b.WriteString(url.PathEscape(r.Key.Namespace))
+		path += "/namespaces/" + url.PathEscape(r.Key.Namespace)
 	}
-	b.WriteByte('/')
-	b.WriteString(url.PathEscape(gvr.Resource))
+	path += "/" + url.PathEscape(r.Key.Resource.Resource)
 	query, _ := queryparams.Convert(&r.Options) // a pointer to a struct never fails
 	if len(query) > 0 {
-		b.WriteByte('?')
-		b.WriteString(query.Encode())
+		path += "?" + query.Encode()
 	}
-
-	return b.String()
+	return path
 }
 
 // groupVersionPath returns the path of the resources of a group and version,
