@@ -86,18 +86,10 @@ func newFrame(kind, object []byte) (Frame, error) {
 
 // frameType interns the type of a frame. It returns "" for an unknown type.
 func frameType(b []byte) string {
-	switch string(b) {
-	case Added:
-		return Added
-	case Modified:
-		return Modified
-	case Deleted:
-		return Deleted
-	case Bookmark:
-		return Bookmark
-	case Error:
-		return Error
+	for _, known := range [...]string{Added, Modified, Deleted, Bookmark, Error} {
+		if string(b) == known {
+			return known
+		}
 	}
-
 	return ""
 }
