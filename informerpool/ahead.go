@@ -273,7 +273,7 @@ func (s *siblings) backLocked(i *informer, old, now *Object, at uint64) {
 		return
 	}
 	for by, listed := range i.lead.debts.Lists(at) {
-		if !meets(selects(by), now) {
+		if !selects(by).Meets(now) {
 			continue
 		}
 		last := s.changes.Last(name)
@@ -394,7 +394,7 @@ func (l *listing) leadOf(other *informer, at uint64) {
 		name := store.ViewOf(o)
 		is := l.shows(name)
 		switch {
-		case l.refused.Has(name), is != nil && (meets(other.selects, is) || !ordering.Older(o, is)):
+		case l.refused.Has(name), is != nil && (other.selects.Meets(is) || !ordering.Older(o, is)):
 			continue
 		case is == nil && !i.part:
 			gone = append(gone, o)

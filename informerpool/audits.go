@@ -326,7 +326,7 @@ func (a *audits) audited(i *informer, err error, failed bool) (list bool) {
 // and meanwhile it would follow nothing. A streamed list is a watch, and so is
 // not affected.
 func (a *audits) spares(i *informer, err error, late time.Duration) bool {
-	pages := a.pool.options.PagedLists || i.cluster.paged.Has(i.key.Resource.Group)
+	pages := a.pool.options.PagedLists || i.cluster.pages(i.key.Resource.Group)
 	return pages && late < auditBusy && apierrors.IsTooManyRequests(err)
 }
 

@@ -68,7 +68,7 @@ func (s *server) currentVersion(ctx context.Context, again bool) (string, error)
 // resumed. It asks only once in a row, and not where streams are known not to
 // work.
 func (s *server) busyVersion(ctx context.Context, again bool, refused error) (string, error) {
-	if again || s.informer.cluster.paged.Has(s.informer.key.Resource.Group) {
+	if again || s.informer.cluster.pages(s.informer.key.Resource.Group) {
 		return "", refused
 	}
 	rv, err := s.streamedVersion(ctx)

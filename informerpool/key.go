@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -46,30 +48,15 @@ type Key struct {
 
 // String returns a short readable form for logs and errors.
 func (k Key) String() string {
-	var b strings.Builder
-	b.WriteString(clustername.Of(k.Cluster))
-	b.WriteByte(' ')
-	b.WriteString(k.Resource.Resource)
-	b.WriteByte('.')
-	b.WriteString(k.Resource.Version)
-	if k.Resource.Group != "" {
-		b.WriteByte('.')
-		b.WriteString(k.Resource.Group)
+	s := clustername.Of(k.Cluster) + " " + k.Resource.Resource + "." + k.Resource.Version
+	for _, part := range [...]struct{ before, value string }{
+		{".", k.Resource.Group}, {" in ", k.Namespace}, {" labels ", k.LabelSelector}, {" fields ", k.FieldSelector},
+	} {
+		if part.value != "" {
+			s += part.before + part.value
+		}
 	}
-	if k.Namespace != "" {
-		b.WriteString(" in ")
-		b.WriteString(k.Namespace)
-	}
-	if k.LabelSelector != "" {
-		b.WriteString(" labels ")
-		b.WriteString(k.LabelSelector)
-	}
-	if k.FieldSelector != "" {
-		b.WriteString(" fields ")
-		b.WriteString(k.FieldSelector)
-	}
-
-	return b.String()
+	return s
 }
 
 // Canonical validates the key and returns it with its selectors in canonical
@@ -144,10 +131,10 @@ func newSelector(wide, narrow Key) (s selector.Selector) {
 		s.Namespace = narrow.Namespace
 	}
 	if wide.LabelSelector != narrow.LabelSelector {
-		s.Labels = selector.ByLabels(narrow.LabelSelector)
+		s.Labels, _ = labels.Parse(narrow.LabelSelector) // it has been parsed before
 	}
 	if wide.FieldSelector != narrow.FieldSelector {
-		s.Fields = selector.ByFields(narrow.FieldSelector)
+		s.Fields, _ = fields.ParseSelector(narrow.FieldSelector)
 	}
 	return s
 }

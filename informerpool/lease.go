@@ -49,13 +49,13 @@ func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
 	all := p.informer.mu.store
 	if name, one := p.selector.Name(); one && (p.key.Namespace != "" || all.CountIn("") == all.Count) {
-		if o := all.Get(p.key.Namespace, name); o != nil && p.selector.Match(o) {
+		if o := all.Get(p.key.Namespace, name); p.selector.Match(o) {
 			out = append(out, o)
 		}
 		return out
 	}
 	for o := range all.In(p.selector.Namespace) {
-		if p.selector.Empty() || p.selector.Match(o) {
+		if p.selector.Match(o) {
 			out = append(out, o)
 		}
 	}
@@ -191,7 +191,7 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case o == nil || !at.selector.Empty() && !at.selector.Match(o):
+	case !at.selector.Match(o):
 		return nil, apierrors.NewNotFound(at.key.Resource.GroupResource(), name)
 	}
 	return o, nil
@@ -217,7 +217,7 @@ func (l *Lease) Find(namespace, name string, grace time.Duration) (*Object, erro
 	}
 	i.mu.store.Sight.Look()
 	o := i.mu.store.Get(namespace, name)
-	if !at.selector.Empty() && !at.selector.Match(o) {
+	if !at.selector.Match(o) {
 		o = nil
 	}
 	if shown, is := i.siblings.outdatedLocked(i, namespace, name, o); is {

@@ -138,11 +138,7 @@ func (ln *listener) endReplayLocked() {
 // offer queues a change, merged with the pending change of the same object. The
 // informer's lock is held, so changes are queued in order.
 func (ln *listener) offer(c delta.Change) {
-	relevant := true
-	if !ln.filter.Empty() {
-		c, relevant = c.Narrow(ln.filter.Match)
-	}
-	if relevant {
+	if c, relevant := c.Narrow(ln.filter.Match); relevant {
 		ln.offerAll(c)
 	}
 }
@@ -218,7 +214,7 @@ func (ln *listener) lose(o *Object, evicted bool) {
 func (ln *listener) delivered(objects []*Object) map[types.NamespacedName]*Object {
 	out := make(map[types.NamespacedName]*Object, len(objects))
 	for _, o := range objects {
-		if !ln.filter.Empty() && !ln.filter.Match(o) {
+		if !ln.filter.Match(o) {
 			continue
 		}
 		if received, ok := ln.alias[o]; ok {
@@ -245,7 +241,7 @@ func (ln *listener) catchUpLocked(s *store.Store) {
 	for _, old := range was {
 		o := s.Of(old)
 		switch {
-		case o == nil || !ln.filter.Empty() && !ln.filter.Match(o):
+		case !ln.filter.Match(o):
 			gone := delta.Vanished(old)
 			gone.Sight = now
 			ln.offerAll(gone)

@@ -16,12 +16,6 @@ import (
 // *unstructured.Unstructured; Into decodes into any form.
 type Object = packed.Object
 
-// isOrdered reports whether an object's version is a number.
-func isOrdered(o *Object) bool {
-	_, ordered := o.Version()
-	return ordered
-}
-
 // changed reports whether a stream shows another content of the cached object
 // under its version, as servers do that do not count every change.
 func changed(old, o *Object) bool {

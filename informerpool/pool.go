@@ -145,7 +145,7 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Unlock()
 
 	if c != nil {
-		c.paged.Forget() // another server may answer now
+		c.streamAgain()
 	}
 	for _, i := range p.of(cluster) {
 		i.wake.Kick()

@@ -108,7 +108,7 @@ func (l *Lease) candidates(q *Query) (objects []*Object, rv string, narrow selec
 		if err := checkIndex(x, at.key); err != nil {
 			return nil, "", narrow, err
 		}
-		return x.Lookup(q.Value, nil), i.mu.rv, at.selector, nil
+		return x.Lookup(q.Value), i.mu.rv, at.selector, nil
 	}
 
 	namespace := q.Namespace
@@ -143,7 +143,7 @@ func (q *Query) selects(o *Object, narrow selector.Selector) bool {
 	if q.Owner != "" && !slices.Contains(slices.Collect(o.OwnerUIDs()), q.Owner) {
 		return false
 	}
-	return narrow.Empty() || narrow.Match(o)
+	return narrow.Match(o)
 }
 
 // Decode decodes o into dst: an *unstructured.Unstructured, a

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/loudness"
 	"github.com/fleetcache/fleetcache/informerpool/internal/width"
@@ -25,6 +26,7 @@ func (r *records) open(cluster types.NamespacedName) *clusterStats {
 	c := r.of[cluster]
 	if c == nil {
 		c = &clusterStats{informers: map[*informer]struct{}{}, siblings: map[schema.GroupResource]*siblings{}}
+		c.streamAgain()
 		r.of[cluster] = c
 	}
 	c.leaving = false
@@ -59,7 +61,7 @@ type clusterStats struct {
 	refused     atomic.Int64           // those whose last attempt was forbidden
 	leaving     bool                   // to be closed with its last informer; protected by the pool's lock
 	counts      counts
-	paged       fallbackGroups                     // those whose server does not stream lists; they are paged
+	paged       atomic.Pointer[cache.Expiring]     // the groups whose server does not stream lists
 	definitions definitions                        // that its informers have asked for
 	causes      loudness.Shared                    // of what interrupts them
 	width       width.Gate                         // of their lists
@@ -78,6 +80,16 @@ func (c *clusterStats) reserve(growth, limit int64) bool {
 			return true
 		}
 	}
+}
+
+// streamAgain has lists of all groups streamed: another server may answer now.
+func (c *clusterStats) streamAgain() { c.paged.Store(cache.NewExpiring()) }
+
+// pages reports whether lists of a group are paged, since its server was lately
+// found not to stream them: a group may have a server of its own.
+func (c *clusterStats) pages(group string) bool {
+	_, found := c.paged.Load().Get(group)
+	return found
 }
 
 // siblingsLocked returns the informers of a resource. The pool's lock is held.

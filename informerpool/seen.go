@@ -136,8 +136,9 @@ func (s *seenObjects) note(o *Object) (ask bool) {
 // its name, or a later one. Two objects of one history never have the same
 // version.
 func passes(now, seen *Object) bool {
+	_, ordered := seen.Version()
 	return now != nil && !ordering.Older(now, seen) &&
-		(ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
+		(ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !ordered)
 }
 
 // later handles an object of which the store has a later state than was shown.
@@ -146,7 +147,7 @@ func passes(now, seen *Object) bool {
 func (s *seenObjects) later(o, now *Object) {
 	s.drop(store.NameOf(o))
 	for _, ln := range s.informer.mu.listeners {
-		if !ln.filter.Empty() && ln.filter.Match(o) && !ln.filter.Match(now) {
+		if ln.filter.Match(o) && !ln.filter.Match(now) {
 			ln.lose(o, false)
 		}
 	}
@@ -295,7 +296,7 @@ func (ln *listener) knows(name types.NamespacedName, cached *Object) *Object {
 	if ln.inherited != nil {
 		return ln.inherited[name]
 	}
-	if ln.selects(cached) {
+	if ln.filter.Match(cached) {
 		return cached
 	}
 	return nil
@@ -307,20 +308,15 @@ func (ln *listener) stays(known, now *Object) bool {
 	if ln.inherited == nil {
 		return known == now
 	}
-	return ln.selects(now) && known.GetUID() == now.GetUID() && ordering.SameState(known, now)
+	return ln.filter.Match(now) && known.GetUID() == now.GetUID() && ordering.SameState(known, now)
 }
 
 // misses reports whether the handler selects a seen object and receives it in
 // none of the informer's states.
 func (ln *listener) misses(seen *Object, states ...*Object) bool {
-	return ln.selects(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
-		return o != nil && o.GetUID() == seen.GetUID() && ln.selects(o)
+	return ln.filter.Match(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
+		return o != nil && o.GetUID() == seen.GetUID() && ln.filter.Match(o)
 	})
-}
-
-// selects reports whether o is an object, and one that the handler receives.
-func (ln *listener) selects(o *Object) bool {
-	return o != nil && (ln.filter.Empty() || ln.filter.Match(o))
 }
 
 // reaches reports whether a state that the stream shows is no earlier than the

@@ -39,6 +39,9 @@ const (
 	// maxInitial how long it lasts.
 	maxChanges = time.Minute
 	maxInitial = 20 * time.Minute
+	// fallbackAge is how long a missing capability is remembered. Servers are
+	// upgraded, downgraded and replaced in place.
+	fallbackAge = 10 * time.Minute
 )
 
 // server is the API server as one reflector sees it: the requests for the
@@ -97,11 +100,13 @@ const maxUnstreamed = 3
 // paged reports whether lists are requested in pages.
 func (s *server) paged() bool {
 	return s.informer.pool.options.PagedLists || !s.watchable() || s.bare ||
-		s.informer.cluster.paged.Has(s.informer.key.Resource.Group)
+		s.informer.cluster.pages(s.informer.key.Resource.Group)
 }
 
 // pages records that the server does not stream lists of the resource's group.
-func (s *server) pages() { s.informer.cluster.paged.Add(s.informer.key.Resource.Group) }
+func (s *server) pages() {
+	s.informer.cluster.paged.Load().Set(s.informer.key.Resource.Group, nil, fallbackAge)
+}
 
 // watchable reports whether watches of the resource are requested.
 func (a *abilities) watchable() bool { return time.Now().After(a.unwatchable) }

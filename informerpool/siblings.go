@@ -167,7 +167,7 @@ func (s *siblings) selecting(o *Object) iter.Seq[*informer] {
 		}
 		pass := func(informers map[*informer]struct{}) bool {
 			for i := range informers {
-				if meets(i.selects, o) && !yield(i) {
+				if i.selects.Meets(o) && !yield(i) {
 					return false
 				}
 			}
@@ -276,15 +276,6 @@ func meeting[V any](of map[string]V, key string) iter.Seq[V] {
 // what its informer lacks may exist.
 func (k Key) part() bool {
 	return k.LabelSelector != "" || k.FieldSelector != "" && traits.Name(k.FieldSelector) == ""
-}
-
-// meets reports whether a selector may select an object: none selects nil. The
-// API server ignores a namespace where objects are in none.
-func meets(s selector.Selector, o *Object) bool {
-	if o != nil && o.GetNamespace() == "" {
-		s.Namespace = ""
-	}
-	return s.Match(o)
 }
 
 // selects returns the part of a key's selector that can be evaluated here.

@@ -18,6 +18,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion/queryparams"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -226,21 +227,16 @@ func withoutURL(err error) error {
 
 // requestPath returns the path of a list or watch, with its query.
 func requestPath(r Request) string {
-	var b strings.Builder
-	gvr := r.Key.Resource
-	b.WriteString(groupVersionPath(gvr.GroupVersion()))
+	path := groupVersionPath(r.Key.Resource.GroupVersion())
 	if r.Key.Namespace != "" {
-		b.WriteString("/namespaces/")
-		b.WriteString(url.PathEscape(r.Key.Namespace))
+		path += "/namespaces/" + url.PathEscape(r.Key.Namespace)
 	}
-	b.WriteByte('/')
-	b.WriteString(url.PathEscape(gvr.Resource))
-	if q := query(r.Options).Encode(); q != "" {
-		b.WriteByte('?')
-		b.WriteString(q)
+	path += "/" + url.PathEscape(r.Key.Resource.Resource)
+	query, _ := queryparams.Convert(&r.Options) // a pointer to a struct never fails
+	if len(query) > 0 {
+		path += "?" + query.Encode()
 	}
-
-	return b.String()
+	return path
 }
 
 // groupVersionPath returns the path of the resources of a group and version,
@@ -250,37 +246,6 @@ func groupVersionPath(gv schema.GroupVersion) string {
 		return "/api/" + url.PathEscape(gv.Version)
 	}
 	return "/apis/" + url.PathEscape(gv.Group) + "/" + url.PathEscape(gv.Version)
-}
-
-func query(o metav1.ListOptions) url.Values {
-	q := url.Values{}
-	set := func(name, value string) {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	set("labelSelector", o.LabelSelector)
-	set("fieldSelector", o.FieldSelector)
-	set("resourceVersion", o.ResourceVersion)
-	set("resourceVersionMatch", string(o.ResourceVersionMatch))
-	set("continue", o.Continue)
-	if o.Watch {
-		q.Set("watch", "true")
-	}
-	if o.AllowWatchBookmarks {
-		q.Set("allowWatchBookmarks", "true")
-	}
-	if o.SendInitialEvents != nil {
-		q.Set("sendInitialEvents", strconv.FormatBool(*o.SendInitialEvents))
-	}
-	if o.Limit != 0 {
-		q.Set("limit", strconv.FormatInt(o.Limit, 10))
-	}
-	if o.TimeoutSeconds != nil {
-		q.Set("timeoutSeconds", strconv.FormatInt(*o.TimeoutSeconds, 10))
-	}
-
-	return q
 }
 
 // checkResponse turns everything but a JSON success into an error.

@@ -41,10 +41,10 @@ func FuzzPack(f *testing.F) {
 		keep := train(t, c, k, raw)
 		_, err = c.Pack(k, it)
 		require.NoError(t, err)
-		c.DropManagedFields = true // as Append does
+		c.DropManagedFields = true // as strip does
 		o, err := c.Pack(k, it)
 		require.NoError(t, err)
-		stripped := it.Append(nil) // with repeated keys resolved
+		stripped := strip(nil, &it) // with repeated keys resolved
 		requireSameObject(t, stripped, o)
 		requireSameInto(t, stripped, o, &zoo{})
 		requireSameInto(t, stripped, o, &corev1.Pod{})
@@ -54,6 +54,20 @@ func FuzzPack(f *testing.F) {
 		require.True(t, o.SameContent(mustPack(t, other, k, raw)))
 		require.NotEmpty(t, keep)
 	})
+}
+
+// strip appends the object of an item without apiVersion, kind and
+// managedFields.
+func strip(dst []byte, it *wire.Item) []byte {
+	dst = append(dst, '{')
+	if it.HasMetadata() {
+		dst = append(it.AppendMetadata(append(dst, `"metadata":{`...), wire.FieldManagedFields), "},"...)
+	}
+	from := len(dst)
+	if dst = it.AppendRest(dst); len(dst) == from && it.HasMetadata() {
+		dst = dst[:from-1]
+	}
+	return append(dst, '}')
 }
 
 // train makes a dictionary of everything in an object except its identity.
@@ -152,8 +166,8 @@ func FuzzTyped(f *testing.F) {
 		k := newKind(gvk) // without a dictionary, which would depend on earlier inputs
 		o, err := c.withKind(k).Pack(k, it)
 		require.NoError(t, err)
-		requireSameInto(t, it.Append(nil), o, &zoo{})
-		requireSameObject(t, it.Append(nil), o)
+		requireSameInto(t, strip(nil, &it), o, &zoo{})
+		requireSameObject(t, strip(nil, &it), o)
 	})
 }
 

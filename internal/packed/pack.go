@@ -11,6 +11,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -178,28 +179,9 @@ func (o draft) takeUID(uid string) wire.Fields {
 
 // parseUID parses a UUID if appendUID reproduces it exactly.
 func parseUID(uid string) (b [16]byte, ok bool) {
-	if len(uid) != uidLen || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' {
-		return b, false
-	}
-	var digits [32]byte
-	n := 0
-	for i := range uidLen {
-		switch c := uid[i]; {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'f':
-			if n == len(digits) {
-				return b, false
-			}
-			digits[n] = c
-			n++
-		case c == '-' && (i == 8 || i == 13 || i == 18 || i == 23):
-		default:
-			return b, false
-		}
-	}
-
-	_, err := hex.Decode(b[:], digits[:])
-
-	return b, err == nil
+	id, err := uuid.Parse(uid)
+	var buf [uidLen]byte
+	return id, err == nil && string(appendUID(buf[:0], id)) == uid
 }
 
 func appendUID(dst []byte, b [16]byte) []byte {

@@ -21,6 +21,7 @@ import (
 type plan struct {
 	typ    reflect.Type
 	read   func(p *plan, d *decoder, v reflect.Value) bool
+	null   bool              // null leaves the zero value: read is not called for it
 	elem   *plan             // of pointers, slices and maps
 	fields map[string]*field // of structs
 	order  []*field          // the same, in the order of the struct
@@ -91,6 +92,7 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 		return p
 	}
 
+	p.null = true
 	switch t.Kind() {
 	case reflect.String:
 		p.read = (*plan).string

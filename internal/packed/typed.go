@@ -20,18 +20,22 @@ import (
 // the type, or that only the library can read it; the library then decodes the
 // whole object from the beginning.
 
-// object reads a struct.
-func (p *plan) object(d *decoder, v reflect.Value) bool {
-	switch d.b[d.i] {
-	case 'n':
+// value reads any value into v, which has the zero value.
+func (p *plan) value(d *decoder, v reflect.Value) bool {
+	if p.null && d.b[d.i] == 'n' {
 		d.scalar()
 		return true
-	case '{':
-		d.enter()
-		return p.members(d, v)
 	}
+	return p.read(p, d, v)
+}
 
-	return false
+// object reads a struct.
+func (p *plan) object(d *decoder, v reflect.Value) bool {
+	if d.b[d.i] != '{' {
+		return false
+	}
+	d.enter()
+	return p.members(d, v)
 }
 
 // members reads the members of a struct. It leaves repeated keys to the
@@ -51,7 +55,7 @@ func (p *plan) members(d *decoder, v reflect.Value) bool {
 			return false
 		}
 		seen[f.bit/64] |= bit
-		if !f.plan.read(f.plan, d, f.of(v)) {
+		if !f.plan.value(d, f.of(v)) {
 			return false
 		}
 	}
@@ -124,16 +128,11 @@ func (p *plan) intOrString(d *decoder, v reflect.Value) bool {
 }
 
 func (p *plan) string(d *decoder, v reflect.Value) bool {
-	switch d.b[d.i] {
-	case '"':
-		v.SetString(d.string())
-		return true
-	case 'n':
-		d.scalar()
-		return true
+	if d.b[d.i] != '"' {
+		return false
 	}
-
-	return false
+	v.SetString(d.string())
+	return true
 }
 
 func (p *plan) bool(d *decoder, v reflect.Value) bool {
@@ -142,7 +141,6 @@ func (p *plan) bool(d *decoder, v reflect.Value) bool {
 		v.SetBool(true)
 	case 'f':
 		v.SetBool(false)
-	case 'n':
 	default:
 		return false
 	}
@@ -152,11 +150,7 @@ func (p *plan) bool(d *decoder, v reflect.Value) bool {
 }
 
 func (p *plan) int(d *decoder, v reflect.Value) bool {
-	literal := d.raw()
-	if literal[0] == 'n' {
-		return true
-	}
-	n, err := strconv.ParseInt(view(literal), 10, 64)
+	n, err := strconv.ParseInt(view(d.raw()), 10, 64)
 	if err != nil || v.OverflowInt(n) {
 		return false
 	}
@@ -166,34 +160,18 @@ func (p *plan) int(d *decoder, v reflect.Value) bool {
 }
 
 func (p *plan) pointer(d *decoder, v reflect.Value) bool {
-	if d.b[d.i] == 'n' {
-		d.scalar()
-		v.SetZero()
-		return true
-	}
 	elem := reflect.New(p.elem.typ)
 	v.Set(elem)
-	return p.elem.read(p.elem, d, elem.Elem())
+	return p.elem.value(d, elem.Elem())
 }
 
+// slice reads the elements of a slice into one that is used again, so that the
+// slice has room for them and no more: what is read may be kept for long.
 func (p *plan) slice(d *decoder, v reflect.Value) bool {
-	switch d.b[d.i] {
-	case 'n':
-		d.scalar()
-		v.SetZero()
-		return true
-	case '[':
-		d.enter()
-	default:
+	if d.b[d.i] != '[' {
 		return false
 	}
-
-	return p.elements(d, v)
-}
-
-// elements reads the elements of a slice into one that is used again, so that
-// the slice has room for them and no more: what is read may be kept for long.
-func (p *plan) elements(d *decoder, v reflect.Value) bool {
+	d.enter()
 	space := reflect.ValueOf(p.spaces.Get())
 	if !space.IsValid() {
 		space = reflect.New(p.typ)
@@ -204,7 +182,7 @@ func (p *plan) elements(d *decoder, v reflect.Value) bool {
 			all.Grow(max(n, 4))
 		}
 		all.SetLen(n + 1)
-		if !p.elem.read(p.elem, d, all.Index(n)) {
+		if !p.elem.value(d, all.Index(n)) {
 			return false
 		}
 	}
@@ -229,16 +207,9 @@ func (p *plan) elements(d *decoder, v reflect.Value) bool {
 const spaceMax = 1 << 16
 
 func (p *plan) bytes(d *decoder, v reflect.Value) bool {
-	switch d.b[d.i] {
-	case 'n':
-		d.scalar()
-		v.SetZero()
-		return true
-	case '"':
-	default:
+	if d.b[d.i] != '"' {
 		return false
 	}
-
 	text := d.text()
 	b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(b, text)
@@ -251,17 +222,10 @@ func (p *plan) bytes(d *decoder, v reflect.Value) bool {
 }
 
 func (p *plan) mapping(d *decoder, v reflect.Value) bool {
-	switch d.b[d.i] {
-	case 'n':
-		d.scalar()
-		v.SetZero()
-		return true
-	case '{':
-		d.enter()
-	default:
+	if d.b[d.i] != '{' {
 		return false
 	}
-
+	d.enter()
 	m := reflect.MakeMap(p.typ)
 	v.Set(m)
 	if m, ok := reflect.TypeAssert[map[string]string](m); ok {
@@ -271,7 +235,7 @@ func (p *plan) mapping(d *decoder, v reflect.Value) bool {
 	for d.more() {
 		key.SetString(keys.string(d.key()))
 		elem.SetZero()
-		if !p.elem.read(p.elem, d, elem) {
+		if !p.elem.value(d, elem) {
 			return false
 		}
 		m.SetMapIndex(key, elem)
@@ -299,11 +263,7 @@ func (d *decoder) stringMap(m map[string]string) bool {
 }
 
 func (p *plan) any(d *decoder, v reflect.Value) bool {
-	if value := d.value(); value != nil {
-		v.Set(reflect.ValueOf(value))
-	} else {
-		v.SetZero()
-	}
+	v.Set(reflect.ValueOf(d.value()))
 	return true
 }
 

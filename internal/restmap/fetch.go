@@ -91,7 +91,7 @@ func (m *Mapper) fetch(ctx context.Context, path string, old part) (part, error)
 	p, err := m.fetchPart(ctx, path, old)
 	if err != nil {
 		if old.entry != nil {
-			m.table.keep(old.entry)
+			old.entry = m.table.again(old.entry)
 		}
 		old.failed = true
 		return old, err
@@ -115,7 +115,7 @@ func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, er
 		return part{}, err
 	}
 	if a.status == http.StatusNotModified {
-		return part{entry: m.table.add(path, old.entry.doc, ""), etag: old.etag}, nil
+		return part{entry: m.table.again(old.entry), etag: old.etag}, nil
 	}
 	if len(a.etag) > maxName {
 		a.etag = ""

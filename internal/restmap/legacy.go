@@ -103,5 +103,5 @@ func legacyDocument(versions []schema.GroupVersion, lists []*metav1.APIResourceL
 		}
 	}
 
-	return b.document(), nil
+	return &document{groups: b.groups}, nil
 }

@@ -80,7 +80,7 @@ func (u *uses) replace(t *Table, core, apis *entry) {
 
 // ResourceFor returns how the kind is served, by the preferred version if gvk
 // names none. For a known kind it does no I/O, unless the last discovery is
-// older than Options.MaxAge; then one caller checks whether it is still valid.
+// older than 10 min; then one caller checks whether it is still valid.
 // For an unknown kind, one caller queries the cluster on behalf of all, but not
 // more often than Options.NegativeTTL allows. The error for a kind that does
 // not exist satisfies meta.IsNoMatchError. The error for a kind that may exist
@@ -203,7 +203,7 @@ func (m *Mapper) resolve(ctx context.Context, q question) ([]Mapping, error) {
 // outdated reports whether this caller should check the current snapshot again.
 // While another caller does, the snapshot is good enough.
 func (m *Mapper) outdated(s *snapshot) bool {
-	if s.at.IsZero() || time.Since(s.at) < m.opts.MaxAge {
+	if s.at.IsZero() || time.Since(s.at) < maxAge {
 		return false
 	}
 	m.mu.Lock()
@@ -214,14 +214,10 @@ func (m *Mapper) outdated(s *snapshot) bool {
 	return true
 }
 
-// undecided is an error that names the question without claiming that the kind
-// does not exist.
-type undecided struct{ text string }
-
-func (u *undecided) Error() string { return u.text }
-
+// errUndecided returns an error that names the question without claiming that
+// the kind does not exist.
 func errUndecided(none error) error {
-	return &undecided{"unknown whether there are matches: " + none.Error()}
+	return errors.New("unknown whether there are matches: " + none.Error())
 }
 
 // recentLocked reports whether the last discovery is recent enough to answer

@@ -439,13 +439,13 @@ func TestHazardDiscoveryHasAnAge(t *testing.T) {
 		_, err := m.ResourceFor(t.Context(), pod)
 		require.NoError(t, err)
 		c.asked()
-		time.Sleep(defaultMaxAge)
+		time.Sleep(maxAge)
 		for range 3 {
 			_, err = m.ResourceFor(t.Context(), pod)
 			require.NoError(t, err)
 		}
 		require.Equal(t, []string{"/api 304", "/apis 304"}, c.asked())
-		time.Sleep(defaultMaxAge)
+		time.Sleep(maxAge)
 		c.status[corePath] = http.StatusServiceUnavailable
 		_, err = m.ResourceFor(t.Context(), pod)
 		require.NoError(t, err, "an old answer is better than none")

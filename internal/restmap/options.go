@@ -3,7 +3,10 @@
 
 package restmap
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Options configures a Mapper. The zero value is valid.
 type Options struct {
@@ -11,9 +14,6 @@ type Options struct {
 	// does not exist. There is at most one discovery in this time, however many
 	// unknown kinds are looked up. Default 10 s.
 	NegativeTTL time.Duration
-	// MaxAge is how old a discovery may be before a lookup of a known kind
-	// checks whether it is still valid. Default 10 min.
-	MaxAge time.Duration
 	// Timeout bounds one discovery. Default 30 s.
 	Timeout time.Duration
 }
@@ -21,7 +21,9 @@ type Options struct {
 const (
 	defaultNegativeTTL = 10 * time.Second
 	defaultTimeout     = 30 * time.Second
-	defaultMaxAge      = 10 * time.Minute
+	// maxAge is how old a discovery may be before a lookup of a known kind
+	// checks whether it is still valid.
+	maxAge = 10 * time.Minute
 	// errorTTL is how long the error of a failed discovery is returned to later
 	// callers. Without it, all callers of a cluster that is down would queue up
 	// to try one after the other.
@@ -39,14 +41,7 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	if o.NegativeTTL <= 0 {
-		o.NegativeTTL = defaultNegativeTTL
-	}
-	if o.MaxAge <= 0 {
-		o.MaxAge = defaultMaxAge
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.NegativeTTL = cmp.Or(o.NegativeTTL, defaultNegativeTTL)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	return o
 }

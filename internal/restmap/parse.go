@@ -85,7 +85,7 @@ func parseAggregated(body []byte) (*document, error) {
 		}
 	}
 
-	return b.document(), nil
+	return &document{groups: b.groups}, nil
 }
 
 // decode decodes a document, unless it takes too much memory. Its errors are
@@ -104,8 +104,8 @@ func decode(body []byte, into any) error {
 
 // builder builds a document within the limits.
 type builder struct {
-	doc       document
-	index     map[string]int // of groups
+	groups    []group
+	index     map[string]int // of groups, by name
 	versions  int
 	resources int
 }
@@ -121,12 +121,12 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 		if b.index == nil {
 			b.index = map[string]int{}
 		}
-		i = len(b.doc.groups)
+		i = len(b.groups)
 		b.index[groupName] = i
-		b.doc.groups = append(b.doc.groups, group{name: groupName})
+		b.groups = append(b.groups, group{name: groupName})
 	}
 
-	g := &b.doc.groups[i]
+	g := &b.groups[i]
 	if g.version(name) != nil {
 		return nil, nil
 	}
@@ -141,20 +141,18 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 // add adds r to v, which must be the version started last. The first resource
 // with a name wins.
 func (b *builder) add(v *version, r resource) error {
-	if v == nil || !validResource(r.name) || !validKind(r.kind) {
+	if v == nil || !validSubdomain(r.name) || !validKind(r.kind) {
 		return nil
 	}
 	if b.resources++; b.resources > maxResources {
 		return fmt.Errorf("%w: more than %d resources", ErrTooLarge, maxResources)
 	}
-	if !validResource(r.singular) {
+	if !validSubdomain(r.singular) {
 		r.singular = strings.ToLower(r.kind)
 	}
 	v.resources = append(v.resources, r)
 	return nil
 }
-
-func (b *builder) document() *document { return b.doc.compacted() }
 
 func validGroup(name string) bool { return name == "" || validSubdomain(name) }
 
@@ -164,8 +162,6 @@ func validSubdomain(name string) bool {
 	return name != "" && len(name) <= maxName && name[0] != '.' && !strings.Contains(name, "..") &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !isLower(r) && r != '-' && r != '.' })
 }
-
-func validResource(name string) bool { return validSubdomain(name) }
 
 func validLabel(name string) bool { return validSubdomain(name) && !strings.Contains(name, ".") }
 

@@ -6,6 +6,7 @@ package restmap
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -155,33 +156,15 @@ func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, e
 		groups := s.all()
 		if partial.Group != "" {
 			if groups = s.group(partial.Group); len(groups) == 0 {
-				groups = withPrefix(s.all(), partial.Group)
+				groups = slices.DeleteFunc(s.all(), func(g group) bool { return !strings.HasPrefix(g.name, partial.Group) })
 			}
 		}
 		return s.find(groups, partial.Version, func(v *version) *resource { return v.named(name) })
 	}})
 }
 
-func withPrefix(groups []group, prefix string) []group {
-	var some []group
-	for _, g := range groups {
-		if strings.HasPrefix(g.name, prefix) {
-			some = append(some, g)
-		}
-	}
-	return some
-}
-
 // named returns the resource with that plural name or, failing that, that
 // singular name, or nil.
 func (v *version) named(name string) *resource {
-	if r := v.resource(name); r != nil {
-		return r
-	}
-	for i := range v.resources {
-		if v.resources[i].singular == name {
-			return &v.resources[i]
-		}
-	}
-	return nil
+	return cmp.Or(v.resource(name), first(v.resources, func(r resource) bool { return r.singular == name }))
 }

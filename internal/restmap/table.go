@@ -43,15 +43,6 @@ func NewTable() *Table {
 	return &Table{entries: map[content]*entry{}, etags: map[tag]*entry{}}
 }
 
-// Len returns how many distinct documents are in use. A cluster has two, one
-// for the core group and one for all others.
-func (t *Table) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	return len(t.entries)
-}
-
 // common returns the document that most mappers use for path, with a new
 // reference to it and a verified ETag. It returns nil if there is none.
 func (t *Table) common(path string) (*entry, string) {
@@ -88,7 +79,13 @@ func (t *Table) known(path, etag string) *entry {
 // add returns the entry with the same content as doc, with a new reference to
 // it. verified is an ETag that was verified for the document, or empty.
 func (t *Table) add(path string, doc *document, verified string) *entry {
-	key := content{path, doc.fingerprint()}
+	return t.use(content{path, doc.fingerprint()}, doc, verified)
+}
+
+// again is add for the document of an entry that is in use, or was.
+func (t *Table) again(e *entry) *entry { return t.use(e.key, e.doc, "") }
+
+func (t *Table) use(key content, doc *document, verified string) *entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
@@ -99,23 +96,16 @@ func (t *Table) add(path string, doc *document, verified string) *entry {
 	}
 	e.uses++
 
-	if verified != "" && t.etags[tag{path, verified}] == nil {
+	if verified != "" && t.etags[tag{key.path, verified}] == nil {
 		if len(e.etags) == maxETags {
-			delete(t.etags, tag{path, e.etags[0]})
+			delete(t.etags, tag{key.path, e.etags[0]})
 			e.etags = e.etags[1:]
 		}
 		e.etags = append(e.etags, verified)
-		t.etags[tag{path, verified}] = e
+		t.etags[tag{key.path, verified}] = e
 	}
 
 	return e
-}
-
-// keep adds a reference to an entry that is in use.
-func (t *Table) keep(e *entry) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e.uses++
 }
 
 // drop removes a reference. The last one removes the entry.

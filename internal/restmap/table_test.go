@@ -14,6 +14,15 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
+// Len returns how many distinct documents are in use. A cluster has two, one
+// for the core group and one for all others.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	return len(t.entries)
+}
+
 // TestManyClustersChangingAtOnceStayApart: however many clusters change at
 // once, each mapper reflects its own cluster, and the table counts the
 // references correctly.

@@ -24,7 +24,7 @@ func BenchmarkScanAppendPod(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		dst = it.Append(dst[:0])
+		dst = strip(dst[:0], &it)
 	}
 	b.ReportMetric(float64(len(pod)), "B/in")
 	b.ReportMetric(float64(len(dst)), "B/out")

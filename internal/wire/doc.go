@@ -7,7 +7,7 @@
 // without ever building a map.
 //
 //	list page   ──► ListReader  ──┐  raw object        Item
-//	                              ├────────────► Scan ─────► Append, ...
+//	                              ├────────────► Scan ─────► AppendRest, ...
 //	watch body  ──► FrameReader ──┘
 //
 // # Reading

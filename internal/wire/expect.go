@@ -13,9 +13,6 @@ type Expect struct {
 	APIVersion, Kind string
 	// Namespace must be the object's; "" accepts any.
 	Namespace string
-	// Namespaced requires objects to have a namespace (true) or to have none
-	// (false); nil accepts both.
-	Namespaced *bool
 	// Unversioned also accepts objects without a resourceVersion, or without a
 	// UID.
 	Unversioned bool
@@ -76,17 +73,10 @@ func (e Expect) CheckKind(it Item) error {
 
 func (e Expect) checkNamespace(namespace string) error {
 	const field = "metadata.namespace"
-	if namespace == "" {
-		if e.Namespace != "" || e.Namespaced != nil && *e.Namespaced {
-			return &FieldError{field, "is missing"}
-		}
+	switch {
+	case namespace == "" && e.Namespace == "":
 		return nil
-	}
-
-	if e.Namespaced != nil && !*e.Namespaced {
-		return &FieldError{field, "is " + Excerpt(namespace) + ", but the kind has no namespaces"}
-	}
-	if e.Namespace != "" && namespace != e.Namespace {
+	case namespace != "" && e.Namespace != "" && namespace != e.Namespace:
 		return &FieldError{field, "is " + Excerpt(namespace) + ", not " + Excerpt(e.Namespace)}
 	}
 	if reason := badSegment(namespace); reason != "" {

@@ -178,7 +178,7 @@ func (f *FrameReader) passBy(end int, done bool) ([]byte, error) {
 	}
 	f.split, f.fed, f.ahead.over = splitter{}, 0, f.tooLarge()
 	stub := appendJSON([]byte(`{"type":`), c.kind)
-	return append(c.identity().appendStub(append(stub, `,"object":`...)), '}'), nil
+	return append(c.found.appendStub(append(stub, `,"object":`...)), '}'), nil
 }
 
 func (f *FrameReader) tooLarge() error {
@@ -211,7 +211,7 @@ func (f *FrameReader) parse(raw []byte) (Frame, error) {
 	if !ok {
 		var err error
 		if fr, err = parseFrame(raw); err != nil {
-			return Frame{}, f.locate(err, len(raw))
+			return Frame{}, f.w.locate(err, len(raw))
 		}
 	}
 
@@ -224,13 +224,4 @@ func (f *FrameReader) parse(raw []byte) (Frame, error) {
 	}
 
 	return fr, nil
-}
-
-// locate turns an offset inside a frame of n bytes into an offset in the
-// stream.
-func (f *FrameReader) locate(err error, n int) error {
-	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
-		syntax.Offset += f.w.offset() - int64(n)
-	}
-	return err
 }

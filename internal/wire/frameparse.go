@@ -49,27 +49,20 @@ func compactStart(b []byte) (string, int) {
 func parseFrame(raw []byte) (Frame, error) {
 	p := parser{b: raw}
 	var kind, object []byte
-	for i, more := p.open(0); more; {
-		key, from := p.name(i)
-		if from < 0 {
-			return Frame{}, p.err
-		}
+	end := p.each(0, func(key span, from int) int {
 		end := p.value(from)
 		if end < 0 {
-			return Frame{}, p.err
+			return -1
 		}
-		value := raw[from:end:end]
-		switch {
-		case keyIs(key.of(raw), "type"):
-			kind = value
-		case keyIs(key.of(raw), "object"):
-			object = value
+		switch string(plainKey(key.of(raw))) {
+		case `"type"`:
+			kind = raw[from:end:end]
+		case `"object"`:
+			object = raw[from:end:end]
 		}
-
-		i, more = p.next(end)
-	}
-
-	if p.err != nil {
+		return end
+	})
+	if end < 0 {
 		return Frame{}, p.err
 	}
 	return newFrame(kind, object)
@@ -93,18 +86,10 @@ func newFrame(kind, object []byte) (Frame, error) {
 
 // frameType interns the type of a frame. It returns "" for an unknown type.
 func frameType(b []byte) string {
-	switch string(b) {
-	case Added:
-		return Added
-	case Modified:
-		return Modified
-	case Deleted:
-		return Deleted
-	case Bookmark:
-		return Bookmark
-	case Error:
-		return Error
+	for _, known := range [...]string{Added, Modified, Deleted, Bookmark, Error} {
+		if string(b) == known {
+			return known
+		}
 	}
-
 	return ""
 }

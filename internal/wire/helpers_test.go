@@ -30,6 +30,20 @@ func decode(b []byte) (map[string]any, error) {
 	return m, err
 }
 
+// strip appends the object of an item without apiVersion, kind and
+// managedFields.
+func strip(dst []byte, it *wire.Item) []byte {
+	dst = append(dst, '{')
+	if it.HasMetadata() {
+		dst = append(it.AppendMetadata(append(dst, `"metadata":{`...), wire.FieldManagedFields), "},"...)
+	}
+	from := len(dst)
+	if dst = it.AppendRest(dst); len(dst) == from && it.HasMetadata() {
+		dst = dst[:from-1]
+	}
+	return append(dst, '}')
+}
+
 // requireTyped asserts that an error is one of this package and quotes nothing
 // long.
 func requireTyped(t *testing.T, err error) {

@@ -3,10 +3,7 @@
 
 package wire
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "encoding/json"
 
 // Identity identifies the object in a document and its state, as far as they
 // can be read. If the object is refused, nothing else is known about it. A
@@ -26,7 +23,7 @@ func (it *Item) Identity() Identity {
 func Identify(object []byte) Identity {
 	c := capture{base: 1}
 	c.feed(object)
-	return c.identity()
+	return c.found
 }
 
 const (
@@ -153,14 +150,6 @@ func (c *capture) field() *string {
 	}
 
 	return nil
-}
-
-func (c *capture) identity() Identity {
-	for _, s := range []*string{&c.found.Kind, &c.found.Namespace, &c.found.Name, &c.found.UID,
-		&c.found.ResourceVersion} {
-		*s = strings.Clone(*s)
-	}
-	return c.found
 }
 
 // appendStub appends an object that contains only the identity.

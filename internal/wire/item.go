@@ -32,7 +32,7 @@ type Item struct {
 	// APIVersion and Kind are empty in the items of typed lists.
 	APIVersion, Kind string
 
-	Namespace, Name, GenerateName, UID, ResourceVersion string
+	Namespace, Name, UID, ResourceVersion string
 
 	// Generation is 0 if absent.
 	Generation int64
@@ -49,36 +49,15 @@ type Item struct {
 
 // layout is where the parts of an object are.
 type layout struct {
-	object []byte
-	shape  shape
-	top    memberList // members of the object, except apiVersion, kind and metadata
-	meta   memberList // members of metadata
-	has    Fields     // fields present in metadata, even if null
-}
-
-// Append appends the object without its top-level apiVersion and kind and
-// without metadata.managedFields. The other bytes are unchanged, except that
-// metadata comes first.
-func (it *Item) Append(dst []byte) []byte {
-	dst = append(dst, '{')
-	switch it.shape {
-	case metadataNull:
-		dst = append(dst, `"metadata":null`...)
-	case metadataObject:
-		dst = append(dst, `"metadata":{`...)
-		dst = it.AppendMetadata(dst, FieldManagedFields)
-		dst = append(dst, '}')
-	}
-
-	if it.shape != metadataAbsent && it.top.n > 0 {
-		dst = append(dst, ',')
-	}
-	dst = it.AppendRest(dst)
-	return append(dst, '}')
+	object      []byte
+	hasMetadata bool
+	top         memberList // members of the object, except apiVersion, kind and metadata
+	meta        memberList // members of metadata
+	has         Fields     // fields present in metadata, even if null
 }
 
 // HasMetadata reports whether the object has metadata that is not null.
-func (it *Item) HasMetadata() bool { return it.shape == metadataObject }
+func (it *Item) HasMetadata() bool { return it.hasMetadata }
 
 // AppendMetadata appends the members of metadata except drop, separated by
 // commas and without the braces.
@@ -117,15 +96,6 @@ func (it *Item) appendMembers(dst []byte, list *memberList, drop Fields) []byte 
 
 	return dst
 }
-
-// shape is the form of an object's metadata.
-type shape uint8
-
-const (
-	metadataAbsent shape = iota
-	metadataNull
-	metadataObject
-)
 
 // memberList records the positions of members, from the first byte of the key
 // to the last byte of the value. The usual number of members needs no

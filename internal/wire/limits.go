@@ -3,7 +3,10 @@
 
 package wire
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Defaults of [Limits].
 const (
@@ -52,12 +55,7 @@ type Limits struct {
 	Pass bool
 }
 
-func (l Limits) object() int {
-	if l.Object <= 0 {
-		return DefaultObjectLimit
-	}
-	return l.Object
-}
+func (l Limits) object() int { return cmp.Or(l.Object, DefaultObjectLimit) }
 
 // passing returns how many bytes of one object are read at most to pass it; 0
 // if none is passed.
@@ -66,11 +64,4 @@ func (l Limits) passing() int64 {
 		return 0
 	}
 	return passes * min(max(int64(l.object()), DefaultObjectLimit), math.MaxInt64/passes)
-}
-
-func (l Limits) response() int64 {
-	if l.Response <= 0 {
-		return DefaultResponseLimit
-	}
-	return l.Response
 }

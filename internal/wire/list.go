@@ -4,7 +4,7 @@
 package wire
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"io"
 )
@@ -18,8 +18,9 @@ type ListReader struct {
 	pass   int64 // how many bytes of an item are read at most to pass it; 0 if none is passed
 	state  func(*ListReader) ([]byte, error)
 	header ListHeader
-	items  bool // the key "items" was seen
-	kept   *[]byte
+	items  bool   // the key "items" was seen
+	keep   bool   // the other members are kept
+	kept   []byte // each after a comma
 	err    error
 	ahead  ahead
 }
@@ -27,7 +28,7 @@ type ListReader struct {
 // NewListReader returns a reader of the list page in r.
 func NewListReader(r io.Reader, l Limits) *ListReader {
 	return &ListReader{
-		w:     window{r: r, limit: l.response()},
+		w:     window{r: r, limit: cmp.Or(l.Response, DefaultResponseLimit)},
 		max:   l.object(),
 		pass:  l.passing(),
 		state: (*ListReader).begin,
@@ -69,27 +70,18 @@ func (l *ListReader) Header() ListHeader { return l.header }
 
 // KeepMembers makes the reader keep the other members of the list, up to
 // MaxKept bytes, for [ListReader.Members].
-func (l *ListReader) KeepMembers() { l.kept = new([]byte) }
+func (l *ListReader) KeepMembers() { l.keep = true }
 
 // Members returns the members of the list other than apiVersion, kind and
 // items, unchanged and each after a comma. They are complete after io.EOF.
-func (l *ListReader) Members() []byte {
-	if l.kept == nil {
-		return nil
-	}
-	return *l.kept
-}
+func (l *ListReader) Members() []byte { return l.kept }
 
 // keepMember stores a member for Members.
 func (l *ListReader) keepMember(key string, raw []byte) error {
-	quoted, err := json.Marshal(key)
-	if err != nil {
-		return err
-	}
-	if len(*l.kept)+len(quoted)+len(raw) > MaxKept {
+	if len(l.kept)+len(key)+len(raw) > MaxKept {
 		return &LimitError{What: "bytes beside the items", Limit: MaxKept}
 	}
-	*l.kept = append(append(append(append(*l.kept, ','), quoted...), ':'), raw...)
+	l.kept = append(append(appendJSON(append(l.kept, ','), key), ':'), raw...)
 	return nil
 }
 
@@ -126,19 +118,19 @@ func (l *ListReader) begin() ([]byte, error) {
 // member reads a key and, unless it is "items", its value.
 func (l *ListReader) member() ([]byte, error) {
 	if c, err := l.peek(); err != nil || c != '"' {
-		return nil, cmpErr(err, l.fail("expected a key"))
+		return nil, cmp.Or(err, l.fail("expected a key"))
 	}
-	quotedKey, err := l.value()
+	quotedKey, err := l.value(false)
 	if err != nil {
 		return nil, err
 	}
 	p := parser{b: quotedKey}
 	if p.str(0) < 0 {
-		return nil, l.locate(p.err, len(quotedKey))
+		return nil, l.w.locate(p.err, len(quotedKey))
 	}
 	key := unquote(quotedKey)
 	if c, err := l.peek(); err != nil || c != ':' {
-		return nil, cmpErr(err, l.fail("expected a colon"))
+		return nil, cmp.Or(err, l.fail("expected a colon"))
 	}
 	l.w.pos++
 	c, err := l.peek()
@@ -151,14 +143,6 @@ func (l *ListReader) member() ([]byte, error) {
 	l.state = (*ListReader).afterMember
 
 	return nil, l.readMember(key)
-}
-
-// cmpErr returns the first error that is not nil.
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }
 
 // enterItems advances to the first item.
@@ -194,7 +178,7 @@ func (l *ListReader) item() ([]byte, error) {
 			return item, nil
 		}
 	}
-	item, err := l.itemValue()
+	item, err := l.value(l.pass > 0)
 	if err == nil && len(item) == 0 {
 		return nil, l.fail("expected an item")
 	}
@@ -222,40 +206,29 @@ func (l *ListReader) scanAhead() []byte {
 
 // afterItem advances to the next item, or beyond the last.
 func (l *ListReader) afterItem() ([]byte, error) {
-	c, err := l.peek()
-	if err != nil {
-		return nil, err
-	}
-	switch c {
-	case ',':
-		l.state = (*ListReader).item
-	case ']':
-		l.state = (*ListReader).afterMember
-	default:
-		return nil, l.fail("expected a comma or the end of the items")
-	}
-
-	l.w.pos++
-	return nil, nil
+	return nil, l.after(']', (*ListReader).item, (*ListReader).afterMember)
 }
 
 // afterMember advances to the next member, or to the end of the document.
 func (l *ListReader) afterMember() ([]byte, error) {
-	c, err := l.peek()
-	if err != nil {
-		return nil, err
-	}
-	switch c {
-	case ',':
-		l.state = (*ListReader).member
-	case '}':
-		l.state = (*ListReader).finish
+	return nil, l.after('}', (*ListReader).member, (*ListReader).finish)
+}
+
+// after reads a comma, or the end of what the reader is in.
+func (l *ListReader) after(end byte, comma, ended func(*ListReader) ([]byte, error)) error {
+	switch c, err := l.peek(); {
+	case err != nil:
+		return err
+	case c == ',':
+		l.state = comma
+	case c == end:
+		l.state = ended
 	default:
-		return nil, l.fail("expected a comma or the end of the list")
+		return l.fail("expected a comma or the end of the list")
 	}
 
 	l.w.pos++
-	return nil, nil
+	return nil
 }
 
 // finish reads to the end of the body, which may contain only white space.

@@ -18,7 +18,7 @@ type ListHeader struct {
 
 // readMember reads the value of a key other than the items' array.
 func (l *ListReader) readMember(key string) error {
-	raw, err := l.value()
+	raw, err := l.value(false)
 	if err != nil {
 		return err
 	}
@@ -48,55 +48,39 @@ func (l *ListReader) readMember(key string) error {
 	if end >= 0 && end != len(raw) {
 		s.fail(end, "more after a value")
 	}
-	if s.err == nil && l.kept != nil && key != "apiVersion" && key != "kind" && key != "items" {
+	if s.err == nil && l.keep && key != "apiVersion" && key != "kind" && key != "items" {
 		return l.keepMember(key, raw)
 	}
-	return l.locate(s.err, len(raw))
+	return l.w.locate(s.err, len(raw))
 }
 
 // header reads a string or null that belongs to the list.
 func (s *scanner) header(field string, into *string) int {
 	var q quoted
 	end := s.text(0, field, &q)
-	*into = stringOrNull(q.of(s.b))
+	*into = String(q.of(s.b))
 	return end
 }
 
 // listMeta reads the metadata of a list.
 func (s *scanner) listMeta(into *ListHeader) int {
-	var q quoted
-	switch s.at(0) {
-	case '{':
-	case 'n':
-		return s.literal(0, "null")
-	default:
-		return s.wrongType(0, "metadata", "is not an object")
+	if s.at(0) != '{' {
+		return s.nullOr(0, "metadata", "is not an object")
 	}
-
-	for i, more := s.open(0); ; i, more = s.next(i) {
-		if !more {
-			return i
-		}
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
-
+	return s.each(0, func(key span, from int) (end int) {
+		var q quoted
 		switch unquote(key.of(s.b)) {
 		case "resourceVersion":
-			i = s.text(from, "metadata.resourceVersion", &q)
-			into.ResourceVersion = stringOrNull(q.of(s.b))
+			end = s.text(from, "metadata.resourceVersion", &q)
+			into.ResourceVersion = String(q.of(s.b))
 		case "continue":
-			i = s.text(from, "metadata.continue", &q)
-			into.Continue = stringOrNull(q.of(s.b))
+			end = s.text(from, "metadata.continue", &q)
+			into.Continue = String(q.of(s.b))
 		case "remainingItemCount":
-			i = s.integer(from, "metadata.remainingItemCount", &into.Remaining)
+			end = s.integer(from, "metadata.remainingItemCount", &into.Remaining)
 		default:
-			i = s.value(from)
+			end = s.value(from)
 		}
-
-		if i < 0 {
-			return -1
-		}
-	}
+		return end
+	})
 }

@@ -8,13 +8,9 @@ import (
 	"io"
 )
 
-// value consumes one JSON value, which need not be well-formed.
-func (l *ListReader) value() ([]byte, error) { return l.bounded(false) }
-
-// itemValue is value for an item, which may be passed.
-func (l *ListReader) itemValue() ([]byte, error) { return l.bounded(l.pass > 0) }
-
-func (l *ListReader) bounded(pass bool) ([]byte, error) {
+// value consumes one JSON value, which need not be well-formed. If pass is true,
+// an object that is too large is passed.
+func (l *ListReader) value(pass bool) ([]byte, error) {
 	var split splitter
 	fed := 0
 	for {
@@ -58,7 +54,7 @@ func (l *ListReader) passBy(split *splitter, end int, done bool) ([]byte, error)
 	}
 	l.ahead.over = &LimitError{What: "object bytes", Limit: int64(l.max)}
 
-	return c.identity().appendStub(nil), nil
+	return c.found.appendStub(nil), nil
 }
 
 // scalarEnd finds the byte that ends a number or literal.
@@ -98,13 +94,4 @@ func (l *ListReader) cutOff() error {
 
 func (l *ListReader) fail(reason string) error {
 	return &SyntaxError{Offset: l.w.offset(), Reason: reason}
-}
-
-// locate turns an offset inside the last consumed value, of n bytes, into an
-// offset in the body.
-func (l *ListReader) locate(err error, n int) error {
-	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
-		syntax.Offset += l.w.offset() - int64(n)
-	}
-	return err
 }

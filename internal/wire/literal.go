@@ -187,11 +187,3 @@ func AppendText(dst, quoted []byte) []byte {
 	_ = json.Unmarshal(quoted, &s)
 	return append(dst[:from], s...)
 }
-
-// keyIs reports whether the key literal (with its quotes) stands for name.
-func keyIs(quoted []byte, name string) bool {
-	if plain(quoted) {
-		return string(quoted[1:len(quoted)-1]) == name
-	}
-	return unquote(quoted) == name
-}

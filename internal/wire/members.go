@@ -19,45 +19,51 @@ func (s span) of(b []byte) []byte {
 	return b[s.from:s.to:s.to]
 }
 
-// member is one key and value of a JSON object.
-type member struct {
-	key   span // with quotes
-	value span
-}
-
-// open enters the object at i. It returns the position of the first key and
-// true, or the position after an empty object and false.
-func (p *parser) open(i int) (int, bool) {
+// each reads the members of the object at i. value reads the value at from,
+// which has that key.
+func (p *parser) each(i int, value func(key span, from int) int) int {
 	if i = p.space(i + 1); p.at(i) == '}' {
-		return i + 1, false
+		return i + 1
 	}
-	return i, true
+	for more := true; more; {
+		key, from := p.name(i)
+		if from < 0 {
+			return -1
+		}
+		if i = value(key, from); i < 0 {
+			return -1
+		}
+		i, more = p.next(i, '}')
+	}
+	return i
 }
 
-// next continues after a value that ended at i. It returns the position of the
-// next key and true, or the position after the object and false. A failure is
-// -1 and false.
-func (p *parser) next(i int) (int, bool) {
+// eachElement reads the elements of the array at i.
+func (p *parser) eachElement(i int, value func(i int) int) int {
+	if i = p.space(i + 1); p.at(i) == ']' {
+		return i + 1
+	}
+	for more := true; more; {
+		if i = value(i); i < 0 {
+			return -1
+		}
+		i, more = p.next(i, ']')
+	}
+	return i
+}
+
+// next continues after a value that ended at i, in a container that ends with a
+// byte. It returns the position of the next key or element and true, or the
+// position after the container and false. A failure is -1 and false.
+func (p *parser) next(i int, end byte) (int, bool) {
 	switch i = p.space(i); p.at(i) {
 	case ',':
 		return p.space(i + 1), true
-	case '}':
+	case end:
 		return i + 1, false
 	}
 
-	return p.fail(i, "expected a comma or the end of the object"), false
-}
-
-// nextElement is like next, for arrays.
-func (p *parser) nextElement(i int) (int, bool) {
-	switch i = p.space(i); p.at(i) {
-	case ',':
-		return p.space(i + 1), true
-	case ']':
-		return i + 1, false
-	}
-
-	return p.fail(i, "expected a comma or the end of the array"), false
+	return p.badEnd(i), false
 }
 
 // name reads the key at i. It returns the key and the position of its value, or
@@ -70,50 +76,29 @@ func (p *parser) name(i int) (span, int) {
 	if end < 0 {
 		return span{}, -1
 	}
-	return spanOf(i, end), p.colon(end)
+	colon := p.space(end)
+	if p.at(colon) != ':' {
+		return span{}, p.fail(colon, "expected a colon")
+	}
+	return spanOf(i, end), p.space(colon + 1)
 }
 
-// members yields the members of a valid JSON object, and nothing for any other
-// input.
-func members(object []byte) iter.Seq[member] {
-	return func(yield func(member) bool) {
+// Members yields the keys and raw values of a valid JSON object, and nothing for
+// any other input.
+func Members(object []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
 		p := parser{b: object}
 		i := p.space(0)
 		if p.at(i) != '{' {
 			return
 		}
-
-		for i, more := p.open(i); more; {
-			key, from := p.name(i)
-			if from < 0 {
-				return
-			}
+		p.each(i, func(key span, from int) int {
 			to := p.value(from)
-			if to < 0 || !yield(member{key, spanOf(from, to)}) {
-				return
+			if to < 0 || !yield(unquote(key.of(object)), object[from:to:to]) {
+				return -1
 			}
-			i, more = p.next(to)
-		}
-	}
-}
-
-// elements yields the elements of a valid JSON array, and nothing for any other
-// input.
-func elements(array []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		p := parser{b: array}
-		i := p.space(0)
-		if p.at(i) != '[' {
-			return
-		}
-		i = p.space(i + 1)
-		for more := p.at(i) != ']'; more; {
-			end := p.value(i)
-			if end < 0 || !yield(array[i:end:end]) {
-				return
-			}
-			i, more = p.nextElement(end)
-		}
+			return to
+		})
 	}
 }
 
@@ -122,8 +107,8 @@ func elements(array []byte) iter.Seq[[]byte] {
 // "". If a key appears twice, the later value counts.
 func StringMap(object []byte) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for m := range members(object) {
-			if !yield(unquote(m.key.of(object)), stringOrNull(m.value.of(object))) {
+		for key, value := range Members(object) {
+			if !yield(key, String(value)) {
 				return
 			}
 		}
@@ -133,47 +118,38 @@ func StringMap(object []byte) iter.Seq2[string, string] {
 // Lookup returns the value of name in a JSON object of strings, without
 // building a map. A null value is "".
 func Lookup(object []byte, name string) (string, bool) {
-	var value span
-	for m := range members(object) {
-		if keyIs(m.key.of(object), name) {
-			value = m.value // the last one counts
+	var found []byte
+	for key, value := range Members(object) {
+		if key == name {
+			found = value // the last one counts
 		}
 	}
-	if value.to == 0 {
-		return "", false
-	}
-	return stringOrNull(value.of(object)), true
+	return String(found), found != nil
 }
 
-// Strings yields the elements of a JSON array of strings.
+// Strings yields the elements of a JSON array of strings, and nothing for any
+// other input.
 func Strings(array []byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for e := range elements(array) {
-			if !yield(stringOrNull(e)) {
-				return
-			}
+		p := parser{b: array}
+		i := p.space(0)
+		if p.at(i) != '[' {
+			return
 		}
-	}
-}
-
-// stringOrNull returns the string that a valid literal stands for; null is "".
-func stringOrNull(value []byte) string {
-	if len(value) < 2 || value[0] != '"' {
-		return ""
-	}
-	return unquote(value)
-}
-
-// Members yields the keys and raw values of a valid JSON object.
-func Members(object []byte) iter.Seq2[string, []byte] {
-	return func(yield func(string, []byte) bool) {
-		for m := range members(object) {
-			if !yield(unquote(m.key.of(object)), m.value.of(object)) {
-				return
+		p.eachElement(i, func(i int) int {
+			end := p.value(i)
+			if end < 0 || !yield(String(array[i:end])) {
+				return -1
 			}
-		}
+			return end
+		})
 	}
 }
 
 // String returns the string that a valid JSON literal stands for; null is "".
-func String(literal []byte) string { return stringOrNull(literal) }
+func String(literal []byte) string {
+	if len(literal) < 2 || literal[0] != '"' {
+		return ""
+	}
+	return unquote(literal)
+}

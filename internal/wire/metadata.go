@@ -8,114 +8,62 @@ import (
 	"time"
 )
 
-// fieldOf returns the metadata field that a key literal stands for, or 0 if it
-// is unknown.
-func fieldOf(key []byte) Fields {
-	if !plain(key) {
-		key = requote(key)
-	}
-	switch string(key) {
-	case `"name"`:
-		return FieldName
-	case `"generateName"`:
-		return FieldGenerateName
-	case `"namespace"`:
-		return FieldNamespace
-	case `"selfLink"`:
-		return FieldSelfLink
-	case `"uid"`:
-		return FieldUID
-	case `"resourceVersion"`:
-		return FieldResourceVersion
-	case `"generation"`:
-		return FieldGeneration
-	case `"creationTimestamp"`:
-		return FieldCreationTimestamp
-	case `"deletionTimestamp"`:
-		return FieldDeletionTimestamp
-	case `"deletionGracePeriodSeconds"`:
-		return FieldDeletionGracePeriodSeconds
-	case `"labels"`:
-		return FieldLabels
-	case `"annotations"`:
-		return FieldAnnotations
-	case `"ownerReferences"`:
-		return FieldOwnerReferences
-	case `"finalizers"`:
-		return FieldFinalizers
-	case `"managedFields"`:
-		return FieldManagedFields
-	}
-
-	return 0
-}
-
 // metadata scans the value of the top-level key of that name.
 func (s *scanner) metadata(i int) int {
-	switch s.at(i) {
-	case '{':
-	case 'n':
-		s.it.shape = metadataNull
-		return s.literal(i, "null")
-	default:
-		return s.wrongType(i, "metadata", "is not an object")
+	if s.at(i) != '{' {
+		return s.nullOr(i, "metadata", "is not an object")
 	}
-
-	s.it.shape = metadataObject
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			return i
-		}
-		start := i
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
-		field := fieldOf(key.of(s.b))
+	s.it.hasMetadata = true
+	return s.each(i, func(key span, from int) int {
+		field, end := s.field(key.of(s.b), from)
 		s.twice = s.twice || s.it.has&field != 0
 		s.it.has |= field
-		if i = s.field(field, from); i < 0 {
-			return -1
+		if end >= 0 {
+			s.it.meta.add(spanOf(int(key.from), end), field)
 		}
-		s.it.meta.add(spanOf(start, i), field)
-	}
+		return end
+	})
 }
 
-// field reads the value of one metadata field.
-func (s *scanner) field(field Fields, i int) int {
-	switch field {
-	case FieldName:
-		return s.text(i, "metadata.name", &s.texts[textName])
-	case FieldGenerateName:
-		return s.text(i, "metadata.generateName", &s.texts[textGenerateName])
-	case FieldNamespace:
-		return s.text(i, "metadata.namespace", &s.texts[textNamespace])
-	case FieldSelfLink:
-		return s.text(i, "metadata.selfLink", &s.texts[textSelfLink])
-	case FieldUID:
-		return s.text(i, "metadata.uid", &s.texts[textUID])
-	case FieldResourceVersion:
-		return s.text(i, "metadata.resourceVersion", &s.texts[textResourceVersion])
-	case FieldGeneration:
-		return s.integer(i, "metadata.generation", &s.it.Generation)
-	case FieldDeletionGracePeriodSeconds:
-		var ignored int64
-		return s.integer(i, "metadata.deletionGracePeriodSeconds", &ignored)
-	case FieldCreationTimestamp:
-		return s.time(i, "metadata.creationTimestamp", &s.texts[textCreation])
-	case FieldDeletionTimestamp:
-		return s.time(i, "metadata.deletionTimestamp", &s.texts[textDeletion])
-	case FieldLabels:
-		return s.stringMap(i, "metadata.labels", &s.labels)
-	case FieldAnnotations:
-		return s.stringMap(i, "metadata.annotations", &s.annotations)
-	case FieldOwnerReferences:
-		return s.array(i, "metadata.ownerReferences", &s.owners)
-	case FieldFinalizers:
-		return s.array(i, "metadata.finalizers", &s.finalizers)
+// field reads the value of one member of metadata, and returns which field that
+// is, or 0 if it is unknown.
+func (s *scanner) field(key []byte, i int) (Fields, int) {
+	var ignored quoted
+	switch string(plainKey(key)) {
+	case `"name"`:
+		return FieldName, s.text(i, "metadata.name", &s.texts.name)
+	case `"generateName"`:
+		return FieldGenerateName, s.text(i, "metadata.generateName", &ignored)
+	case `"namespace"`:
+		return FieldNamespace, s.text(i, "metadata.namespace", &s.texts.namespace)
+	case `"selfLink"`:
+		return FieldSelfLink, s.text(i, "metadata.selfLink", &ignored)
+	case `"uid"`:
+		return FieldUID, s.text(i, "metadata.uid", &s.texts.uid)
+	case `"resourceVersion"`:
+		return FieldResourceVersion, s.text(i, "metadata.resourceVersion", &s.texts.version)
+	case `"generation"`:
+		return FieldGeneration, s.integer(i, "metadata.generation", &s.it.Generation)
+	case `"creationTimestamp"`:
+		return FieldCreationTimestamp, s.time(i, "metadata.creationTimestamp", &s.texts.created)
+	case `"deletionTimestamp"`:
+		return FieldDeletionTimestamp, s.time(i, "metadata.deletionTimestamp", &s.texts.deleted)
+	case `"deletionGracePeriodSeconds"`:
+		var seconds int64 // ignored
+		return FieldDeletionGracePeriodSeconds, s.integer(i, "metadata.deletionGracePeriodSeconds", &seconds)
+	case `"labels"`:
+		return FieldLabels, s.stringMap(i, "metadata.labels", &s.labels)
+	case `"annotations"`:
+		return FieldAnnotations, s.stringMap(i, "metadata.annotations", &s.annotations)
+	case `"ownerReferences"`:
+		return FieldOwnerReferences, s.array(i, "metadata.ownerReferences", &s.owners)
+	case `"finalizers"`:
+		return FieldFinalizers, s.array(i, "metadata.finalizers", &s.finalizers)
+	case `"managedFields"`:
+		return FieldManagedFields, s.value(i)
 	}
 
-	return s.value(i)
+	return 0, s.value(i)
 }
 
 // integer reads an int64 or null. It refuses a float, even one without a
@@ -145,7 +93,8 @@ func (s *scanner) time(i int, field string, into *quoted) int {
 		return end
 	}
 	literal := into.of(s.b)
-	if isUTC(literal) {
+	var t time.Time
+	if t.UnmarshalText(literal[1:len(literal)-1]) == nil { // without a copy, unless there are escapes
 		return end
 	}
 	if _, err := time.Parse(time.RFC3339, unquote(literal)); err != nil {
@@ -154,91 +103,36 @@ func (s *scanner) time(i int, field string, into *quoted) int {
 	return end
 }
 
-// isUTC reports whether a literal is a time in the format of API servers, such
-// as "2006-01-02T15:04:05Z". It returns false for days that only some months
-// have.
-func isUTC(literal []byte) bool {
-	const form = `"dddd-dd-ddTdd:dd:ddZ"`
-	if len(literal) != len(form) {
-		return false
-	}
-	for i, c := range literal {
-		if form[i] == 'd' && (c < '0' || c > '9') || form[i] != 'd' && c != form[i] {
-			return false
-		}
-	}
-	two := func(at int) int { return int(literal[at]-'0')*10 + int(literal[at+1]-'0') }
-	month, day := two(6), two(9)
-
-	return 1 <= month && month <= 12 && 1 <= day && day <= 28 && two(12) < 24 && two(15) < 60 && two(18) < 60
-}
-
 // stringMap reads an object of strings and nulls, or null.
 func (s *scanner) stringMap(i int, field string, into *span) int {
 	*into = span{}
-	start := i
-	switch s.at(i) {
-	case '{':
-	case 'n':
-		return s.literal(i, "null")
-	default:
-		return s.wrongType(i, field, "is not an object")
+	if s.at(i) != '{' {
+		return s.nullOr(i, field, "is not an object")
 	}
-
 	var ignored quoted
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			if i >= 0 {
-				*into = spanOf(start, i)
-			}
-			return i
-		}
-
-		_, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
-		if i = s.text(from, field, &ignored); i < 0 {
-			return -1
-		}
+	end := s.each(i, func(_ span, from int) int { return s.text(from, field, &ignored) })
+	if end >= 0 {
+		*into = spanOf(i, end)
 	}
+	return end
 }
 
 // array reads the array of owner references or of finalizers, or null.
 func (s *scanner) array(i int, field string, into *span) int {
 	*into = span{}
-	start := i
-	switch s.at(i) {
-	case '[':
-	case 'n':
-		return s.literal(i, "null")
-	default:
-		return s.wrongType(i, field, "is not an array")
+	if s.at(i) != '[' {
+		return s.nullOr(i, field, "is not an array")
 	}
-
-	i = s.space(i + 1)
-	if s.at(i) == ']' {
-		*into = spanOf(start, i+1)
-		return i + 1
-	}
-
-	for more := true; more; {
+	end := s.eachElement(i, func(i int) int {
 		if into == &s.owners {
-			i = s.owner(i)
-		} else {
-			i = s.finalizer(i)
+			return s.owner(i)
 		}
-		if i < 0 {
-			return -1
-		}
-		i, more = s.nextElement(i)
+		return s.finalizer(i)
+	})
+	if end >= 0 {
+		*into = spanOf(i, end)
 	}
-
-	if i >= 0 {
-		*into = spanOf(start, i)
-	}
-
-	return i
+	return end
 }
 
 func (s *scanner) finalizer(i int) int {

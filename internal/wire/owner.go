@@ -11,30 +11,28 @@ func (s *scanner) owner(i int) int {
 	}
 	var seen uint8
 	var ignored quoted
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			return i
+	return s.each(i, func(key span, from int) (end int) {
+		bit := uint8(0)
+		switch string(plainKey(key.of(s.b))) {
+		case `"apiVersion"`:
+			bit, end = ownerAPIVersion, s.text(from, field, &ignored)
+		case `"kind"`:
+			bit, end = ownerKind, s.text(from, field, &ignored)
+		case `"name"`:
+			bit, end = ownerName, s.text(from, field, &ignored)
+		case `"uid"`:
+			bit, end = ownerUID, s.text(from, field, &ignored)
+		case `"controller"`:
+			bit, end = ownerController, s.boolean(from, field)
+		case `"blockOwnerDeletion"`:
+			bit, end = ownerBlock, s.boolean(from, field)
+		default:
+			end = s.value(from)
 		}
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
-		bit := ownerField(key.of(s.b))
 		s.twice = s.twice || seen&bit != 0
 		seen |= bit
-		switch {
-		case bit == 0:
-			i = s.value(from)
-		case bit < ownerController:
-			i = s.text(from, field, &ignored)
-		default:
-			i = s.boolean(from, field)
-		}
-
-		if i < 0 {
-			return -1
-		}
-	}
+		return end
+	})
 }
 
 const (
@@ -45,28 +43,6 @@ const (
 	ownerController
 	ownerBlock
 )
-
-func ownerField(key []byte) uint8 {
-	if !plain(key) {
-		key = requote(key)
-	}
-	switch string(key) {
-	case `"apiVersion"`:
-		return ownerAPIVersion
-	case `"kind"`:
-		return ownerKind
-	case `"name"`:
-		return ownerName
-	case `"uid"`:
-		return ownerUID
-	case `"controller"`:
-		return ownerController
-	case `"blockOwnerDeletion"`:
-		return ownerBlock
-	}
-
-	return 0
-}
 
 // boolean reads true, false or null.
 func (s *scanner) boolean(i int, field string) int {

@@ -89,26 +89,15 @@ type scanner struct {
 	twice bool // a key that matters appeared twice
 
 	apiVersion, kind quoted
-	texts            [numTexts]quoted
+	texts            struct {
+		name, namespace, uid, version, created, deleted quoted
+	}
 
 	labels, annotations, owners, finalizers span
 }
 
 // quoted is a string literal with its quotes; the zero value is absent or null.
 type quoted = span
-
-// The metadata fields that are strings.
-const (
-	textName = iota
-	textGenerateName
-	textNamespace
-	textSelfLink
-	textUID
-	textResourceVersion
-	textCreation
-	textDeletion
-	numTexts
-)
 
 // document scans the whole document.
 func (s *scanner) document() bool {
@@ -136,33 +125,24 @@ func (s *scanner) document() bool {
 // object scans the top level.
 func (s *scanner) object(i int) int {
 	var seen uint8
-	for i, more := s.open(i); ; i, more = s.next(i) {
-		if !more {
-			return i
+	return s.each(i, func(key span, from int) (end int) {
+		field := uint8(0)
+		switch string(plainKey(key.of(s.b))) {
+		case `"apiVersion"`:
+			field, end = topAPIVersion, s.text(from, "apiVersion", &s.apiVersion)
+		case `"kind"`:
+			field, end = topKind, s.text(from, "kind", &s.kind)
+		case `"metadata"`:
+			field, end = topMetadata, s.metadata(from)
+		default:
+			if end = s.value(from); end >= 0 {
+				s.it.top.add(spanOf(int(key.from), end), 0)
+			}
 		}
-		start := i
-		key, from := s.name(i)
-		if from < 0 {
-			return -1
-		}
-		field := topField(key.of(s.b))
 		s.twice = s.twice || seen&field != 0
 		seen |= field
-		switch field {
-		case topAPIVersion:
-			i = s.text(from, "apiVersion", &s.apiVersion)
-		case topKind:
-			i = s.text(from, "kind", &s.kind)
-		case topMetadata:
-			i = s.metadata(from)
-		default:
-			i = s.keep(&s.it.top, start, from, 0)
-		}
-
-		if i < 0 {
-			return -1
-		}
-	}
+		return end
+	})
 }
 
 const (
@@ -171,51 +151,33 @@ const (
 	topMetadata
 )
 
-func topField(key []byte) uint8 {
-	if !plain(key) {
-		key = requote(key)
+// plainKey returns a key without escapes, so that it can be compared.
+func plainKey(key []byte) []byte {
+	if plain(key) {
+		return key
 	}
-	switch string(key) {
-	case `"apiVersion"`:
-		return topAPIVersion
-	case `"kind"`:
-		return topKind
-	case `"metadata"`:
-		return topMetadata
-	}
-
-	return 0
-}
-
-// requote rewrites a key without escapes, so that it can be compared.
-func requote(key []byte) []byte {
 	return []byte(`"` + unquote(key) + `"`)
-}
-
-// keep skips the value at from and records the member that began at start.
-func (s *scanner) keep(list *memberList, start, from int, field Fields) int {
-	end := s.value(from)
-	if end >= 0 {
-		list.add(spanOf(start, end), field)
-	}
-	return end
 }
 
 // text reads a string or null.
 func (s *scanner) text(i int, field string, into *quoted) int {
 	*into = quoted{}
-	switch s.at(i) {
-	case '"':
-		end := s.str(i)
-		if end >= 0 {
-			*into = spanOf(i, end)
-		}
-		return end
-	case 'n':
+	if s.at(i) != '"' {
+		return s.nullOr(i, field, "is not a string")
+	}
+	end := s.str(i)
+	if end >= 0 {
+		*into = spanOf(i, end)
+	}
+	return end
+}
+
+// nullOr reads null, which stands for an absent field, and refuses other values.
+func (s *scanner) nullOr(i int, field, reason string) int {
+	if s.at(i) == 'n' {
 		return s.literal(i, "null")
 	}
-
-	return s.wrongType(i, field, "is not a string")
+	return s.wrongType(i, field, reason)
 }
 
 // wrongType refuses a field or, if the value is not JSON at all, the document.
@@ -243,13 +205,12 @@ func (s *scanner) copyStrings() {
 	}{
 		{s.apiVersion, &s.it.APIVersion},
 		{s.kind, &s.it.Kind},
-		{s.texts[textName], &s.it.Name},
-		{s.texts[textGenerateName], &s.it.GenerateName},
-		{s.texts[textNamespace], &s.it.Namespace},
-		{s.texts[textUID], &s.it.UID},
-		{s.texts[textResourceVersion], &s.it.ResourceVersion},
-		{s.texts[textCreation], &s.it.CreationTimestamp},
-		{s.texts[textDeletion], &s.it.DeletionTimestamp},
+		{s.texts.name, &s.it.Name},
+		{s.texts.namespace, &s.it.Namespace},
+		{s.texts.uid, &s.it.UID},
+		{s.texts.version, &s.it.ResourceVersion},
+		{s.texts.created, &s.it.CreationTimestamp},
+		{s.texts.deleted, &s.it.DeletionTimestamp},
 	}
 	size := 0
 	for _, t := range all {

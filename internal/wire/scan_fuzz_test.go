@@ -55,7 +55,6 @@ func requireSameMeaning(t *testing.T, want map[string]any, it *wire.Item) {
 	meta, _ := want["metadata"].(map[string]any)
 	require.Equal(t, meta != nil, it.HasMetadata())
 	require.Equal(t, text(meta["name"]), it.Name)
-	require.Equal(t, text(meta["generateName"]), it.GenerateName)
 	require.Equal(t, text(meta["namespace"]), it.Namespace)
 	require.Equal(t, text(meta["uid"]), it.UID)
 	require.Equal(t, text(meta["resourceVersion"]), it.ResourceVersion)
@@ -78,7 +77,10 @@ func requireSameMeaning(t *testing.T, want map[string]any, it *wire.Item) {
 	delete(want, "apiVersion")
 	delete(want, "kind")
 	delete(meta, "managedFields")
-	got, err := decode(it.Append(nil))
+	if meta == nil {
+		delete(want, "metadata") // null is absent
+	}
+	got, err := decode(strip(nil, it))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }

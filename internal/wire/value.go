@@ -80,23 +80,23 @@ func (p *parser) literal(i int, lit string) int {
 }
 
 // container skips the object or array that begins at i. It keeps its own stack,
-// one bit per level, so that hostile nesting costs no goroutine stack.
+// so that hostile nesting costs no goroutine stack.
 func (p *parser) container(i int) int {
-	var outer nesting
-	var array bool // whether the innermost open container is an array
-	for depth := 0; ; {
+	var usual [64]bool
+	outer := usual[:0] // whether the open containers around the innermost one are arrays
+	array := false     // whether the innermost one is
+	for {
 		c := p.at(i)
 		if c == '{' || c == '[' {
-			if depth == MaxDepth {
+			if len(outer) == MaxDepth {
 				p.err = &LimitError{What: "nesting depth", Limit: MaxDepth}
 				return -1
 			}
-			outer.push(depth, array)
-			depth, array = depth+1, c == '['
+			outer, array = append(outer, array), c == '['
 			i = p.space(i + 1)
 			if p.at(i) != c+2 { // '}' and ']' follow their opening bracket by two
 				if !array {
-					i = p.key(i)
+					_, i = p.name(i)
 				}
 				if i < 0 {
 					return -1
@@ -112,14 +112,15 @@ func (p *parser) container(i int) int {
 				return p.badEnd(i)
 			}
 			i++
-			if depth--; depth == 0 {
+			last := len(outer) - 1
+			if last == 0 {
 				return i
 			}
-			array = outer.pop(depth)
+			outer, array = outer[:last], outer[last]
 		}
 
 		if i = p.space(i + 1); !array {
-			i = p.key(i)
+			_, i = p.name(i)
 		}
 		if i < 0 {
 			return -1
@@ -132,49 +133,4 @@ func (p *parser) badEnd(i int) int {
 		return p.fail(i, "unexpected end")
 	}
 	return p.fail(i, "expected a comma or the end of the object or array")
-}
-
-// key skips a key and its colon and returns where its value begins.
-func (p *parser) key(i int) int {
-	if p.at(i) != '"' {
-		return p.fail(i, "expected a key")
-	}
-	if i = p.str(i); i < 0 {
-		return -1
-	}
-	return p.colon(i)
-}
-
-func (p *parser) colon(i int) int {
-	if i = p.space(i); p.at(i) != ':' {
-		return p.fail(i, "expected a colon")
-	}
-	return p.space(i + 1)
-}
-
-// nesting is a stack of flags, one bit each. The usual depths need one word.
-type nesting struct {
-	top   uint64
-	below []uint64
-}
-
-// push adds a flag to a stack of n flags.
-func (s *nesting) push(n int, flag bool) {
-	if n%64 == 0 && n > 0 {
-		s.below = append(s.below, s.top)
-	}
-	if bit := uint64(1) << (n % 64); flag {
-		s.top |= bit
-	} else {
-		s.top &^= bit
-	}
-}
-
-// pop removes and returns the last flag, leaving n flags.
-func (s *nesting) pop(n int) bool {
-	flag := s.top>>(n%64)&1 != 0
-	if last := len(s.below) - 1; n%64 == 0 && n > 0 {
-		s.top, s.below = s.below[last], s.below[:last]
-	}
-	return flag
 }

@@ -3,7 +3,10 @@
 
 package wire
 
-import "io"
+import (
+	"errors"
+	"io"
+)
 
 // emptyReads is how many times in a row a reader may return neither data nor an
 // error.
@@ -31,6 +34,15 @@ func (w *window) pending() []byte {
 
 // offset is the position of the first unconsumed byte in the body.
 func (w *window) offset() int64 { return w.base + int64(w.pos) }
+
+// locate turns an offset inside the bytes consumed last, of which there are n,
+// into an offset in the body.
+func (w *window) locate(err error, n int) error {
+	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
+		syntax.Offset += w.offset() - int64(n)
+	}
+	return err
+}
 
 // skipSpace consumes insignificant white space that has already been read. It
 // reports whether another byte follows.

@@ -71,21 +71,6 @@ func (b *Backoff) After(lasted time.Duration, err error) time.Duration {
 // Reset makes the next failure count as the first one.
 func (b *Backoff) Reset() { b.next = 0 }
 
-// sleep waits for d, for a wake-up, or for the end of ctx. It reports whether
-// it was woken.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case <-wake:
-		return true
-	}
-
-	return false
-}
-
 // Waker cuts the waits of a reflector between its attempts short.
 type Waker struct {
 	slot chan struct{} // one wake-up
@@ -112,5 +97,11 @@ func (w *Waker) Nudge() {
 // Sleep waits for d, for a wake-up, or for the end of ctx. It reports whether
 // the back-off is to be reset.
 func (w *Waker) Sleep(ctx context.Context, d time.Duration) (anew bool) {
-	return sleep(ctx, d, w.slot) && w.anew.Swap(false)
+	select {
+	case <-w.slot:
+		return w.anew.Swap(false)
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return false
 }

@@ -26,21 +26,6 @@ type Selector struct {
 	Fields    fields.Selector
 }
 
-// ByLabels returns the selector of a canonical label selector.
-func ByLabels(canonical string) labels.Selector {
-	s, _ := labels.Parse(canonical) // it has been parsed before
-	return s
-}
-
-// ByFields returns the selector of a canonical field selector.
-func ByFields(canonical string) fields.Selector {
-	s, _ := fields.ParseSelector(canonical)
-	return s
-}
-
-// Empty reports whether the selector passes everything.
-func (s Selector) Empty() bool { return s.Namespace == "" && s.Labels == nil && s.Fields == nil }
-
 // Name returns the name of the objects that the selector selects, if all have
 // the same.
 func (s Selector) Name() (name string, one bool) {
@@ -65,24 +50,25 @@ func (s Selector) Match(o *packed.Object) bool {
 		s.Fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()})
 }
 
+// Meets is Match, but an object without a namespace is in every one: an API
+// server ignores the namespace of a request for a kind that has none.
+func (s Selector) Meets(o *packed.Object) bool {
+	if o != nil && o.GetNamespace() == "" {
+		s.Namespace = ""
+	}
+	return s.Match(o)
+}
+
 // Filter selects the objects of a lease that a subscription delivers: those
 // that pass the lease's selector and, if any is set, at least one of the
-// others. An object without a namespace is in that of each of the others, as an
-// API server sees it.
+// others.
 type Filter struct {
 	Lease Selector
 	Any   []Selector
 }
 
-// Empty reports whether the filter passes everything.
-func (f Filter) Empty() bool { return f.Lease.Empty() && len(f.Any) == 0 }
-
 // Match reports whether an object passes. A nil object does not.
 func (f Filter) Match(o *packed.Object) bool {
-	return f.Lease.Match(o) && (len(f.Any) == 0 || slices.ContainsFunc(f.Any, func(s Selector) bool {
-		if o.GetNamespace() == "" {
-			s.Namespace = ""
-		}
-		return s.Match(o)
-	}))
+	return f.Lease.Match(o) &&
+		(len(f.Any) == 0 || slices.ContainsFunc(f.Any, func(s Selector) bool { return s.Meets(o) }))
 }

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/fleetcache/fleetcache/internal/packed"
@@ -128,10 +129,7 @@ func (s *Store) Index(name string) *Index {
 	return nil
 }
 
-// Lookup appends the objects an index finds.
-func (x *Index) Lookup(value string, dst []*packed.Object) []*packed.Object {
-	for o := range x.found[value] {
-		dst = append(dst, o)
-	}
-	return dst
+// Lookup returns the objects that an index finds.
+func (x *Index) Lookup(value string) []*packed.Object {
+	return slices.Collect(maps.Keys(x.found[value]))
 }

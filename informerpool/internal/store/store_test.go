@@ -52,7 +52,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		s.Put(old, o, map[*store.Index]store.Computed{byVersion: byVersion.Compute(o)})
 	}
 	require.Len(t, slices.Collect(s.All()), s.Count)
-	require.Len(t, byVersion.Lookup("all", nil), s.Count, "a repeated value counts once")
+	require.Len(t, byVersion.Lookup("all"), s.Count, "a repeated value counts once")
 	require.Len(t, slices.Collect(s.In("ns1")), s.CountIn("ns1"))
 	require.Positive(t, s.Size())
 
@@ -61,7 +61,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	require.Zero(t, s.Count)
 	require.Zero(t, s.Size())
-	require.Empty(t, byVersion.Lookup("all", nil))
+	require.Empty(t, byVersion.Lookup("all"))
 }
 
 // TestIndexKnowsWhatItMisses: an object whose values could not be computed is a

@@ -65,9 +65,7 @@ func (g *Gate) reserve(p *Place) (again time.Time, changed <-chan struct{}, refu
 func wait(ctx context.Context, until time.Time, changed <-chan struct{}) error {
 	var due <-chan time.Time
 	if !until.IsZero() {
-		t := time.NewTimer(time.Until(until))
-		defer t.Stop()
-		due = t.C
+		due = time.After(time.Until(until))
 	}
 	select {
 	case <-due:
