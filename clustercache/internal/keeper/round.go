@@ -28,7 +28,7 @@ type batch struct {
 	keeper  *Keeper
 	paced   bool
 	changes []persist.Change
-	records arena // of the changes
+	records []byte // of the changes; used again once they are written
 	bytes   int64
 	saved   []*saving // the states whose headers are among the changes
 }
@@ -58,7 +58,7 @@ func (b *batch) apply(ctx context.Context) error {
 	err := k.store.Apply(changes)
 	clear(changes)
 	b.changes = changes[:0]
-	b.records.reset()
+	b.records = b.records[:0]
 	if err != nil {
 		for _, s := range saved {
 			k.forget(s.of)

@@ -198,8 +198,12 @@ func (s *saving) objects(ctx context.Context, before []kept, after []object) (fi
 		if len(before) > 0 && before[0].key == o.key && before[0].sum == sum {
 			size = before[0].size
 		} else {
-			room := s.batch.records.room(len(content) + recordOverhead)
-			record := s.batch.records.keep(c.append(room, o.key[:], content, false, sum))
+			if s.batch.records == nil {
+				s.batch.records = make([]byte, 0, batchBytes)
+			}
+			from := len(s.batch.records)
+			s.batch.records = c.append(s.batch.records, o.key[:], content, false, sum)
+			record := slices.Clip(s.batch.records[from:])
 			size = int64(len(o.key) + len(record))
 			s.batch.add(persist.Change{Bucket: s.bucket, Key: o.key[:], Value: record})
 		}
@@ -229,9 +233,6 @@ func (s *saving) objects(ctx context.Context, before []kept, after []object) (fi
 
 	return true, nil
 }
-
-// recordOverhead is how much longer a record may be than its content.
-const recordOverhead = 1 + idSize + 64
 
 // dictionary returns the number of a dictionary, and writes the dictionary if it
 // is not on disk yet: before any state refers to it.
