@@ -225,7 +225,7 @@ func perhapsAlone(err error, expected string) bool {
 // connection. If the expected cluster answers there, the first connection is
 // left. It reports whether that answer counts.
 func (p *prover) secondOpinion(ctx context.Context, q *question, uid string, err error) bool {
-	if !perhapsAlone(err, uid) || !p.opinions.due(identity.Retry) {
+	if !perhapsAlone(err, uid) || !p.opinions.Allow() {
 		return false
 	}
 	var over net.Conn
