@@ -99,7 +99,7 @@ type Set struct {
 // New returns an empty set. Close ends it.
 func New(c Config) *Set {
 	s := &Set{config: c, Index: newIndex(), all: map[Selection]*Want{}}
-	s.Kinds = newKinds(&s.config, s.Index, s)
+	s.Kinds = newKinds(s)
 	s.Seen = &Seen{epoch: c.Epoch, index: s.Index, keep: s.keepSeen}
 	s.Lag = &Lag{config: &s.config, index: s.Index}
 	s.idle = timetable.NewTimer(s.releaseIdle)
