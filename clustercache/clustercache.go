@@ -145,7 +145,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.mu.started = true
 	cc.mu.Unlock()
 
-	cc.unstarted.end()
+	cc.unstarted.over.Store(true)
 	if err := cc.exporter.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
 		cc.log.Error(err, "Metrics are not exported")
 	}

@@ -60,7 +60,8 @@ type lifetime struct {
 func newLifetime(log logr.Logger, leaderOnly bool) *lifetime {
 	l := &lifetime{running: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(logr.NewContext(context.Background(), log))
-	l.unstarted.log, l.unstarted.over = log, leaderOnly // then it waits for its manager to lead
+	l.unstarted.log = log
+	l.unstarted.over.Store(leaderOnly) // then it waits for its manager to lead
 	return l
 }
 
@@ -91,37 +92,20 @@ const noticeAfter = 4 * time.Second
 // notice logs that a ClusterCache is used and was never started. It needs no
 // goroutine until it is due.
 type notice struct {
-	log logr.Logger
-
-	mu    sync.Mutex // protects what follows; nothing else is locked under it
-	timer *time.Timer
-	over  bool
+	log   logr.Logger
+	begin sync.Once
+	over  atomic.Bool
 }
 
-// set begins the notice, unless it has begun or is over.
+// set begins the notice, unless it has begun.
 func (n *notice) set() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.over || n.timer != nil {
-		return
-	}
-	n.timer = time.AfterFunc(noticeAfter, func() {
-		if n.end() {
-			n.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
-				"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
-				"or by the program itself")
-		}
+	n.begin.Do(func() {
+		time.AfterFunc(noticeAfter, func() {
+			if !n.over.Swap(true) {
+				n.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
+					"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
+					"or by the program itself")
+			}
+		})
 	})
-}
-
-// end ends the notice, and reports whether it was not over.
-func (n *notice) end() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	over := n.over
-	n.over = true
-	if n.timer != nil {
-		n.timer.Stop()
-	}
-	return !over
 }
