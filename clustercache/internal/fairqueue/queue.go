@@ -41,7 +41,6 @@ type Queue[request, tenant comparable] struct {
 		sync.Mutex
 
 		tenants map[tenant]*share[request]
-		waiting int // in all backlogs
 	}
 }
 
@@ -86,12 +85,9 @@ func (q *Queue[request, tenant]) admit(requests []request, priority int) []reque
 
 	admitted := make([]request, 0, len(requests))
 	for i, r := range requests {
-		s := q.shareLocked(tenants[i])
-		before := s.waits()
-		if s.admit(r, priority, q.limit) {
+		if q.shareLocked(tenants[i]).admit(r, priority, q.limit) {
 			admitted = append(admitted, r)
 		}
-		q.mu.waiting += s.waits() - before
 	}
 
 	return admitted
@@ -141,12 +137,7 @@ func (q *Queue[request, tenant]) run(r request) (admitted, running bool) {
 	if s == nil || !s.has(r) {
 		return false, false
 	}
-	running = s.run(r, q.limit)
-	if !running {
-		q.mu.waiting++
-	}
-
-	return true, running
+	return true, s.run(r, q.limit)
 }
 
 // Done implements workqueue.TypedInterface.
@@ -167,10 +158,8 @@ func (q *Queue[request, tenant]) refill(t tenant) map[int][]request {
 	if s == nil || s.running == 0 {
 		return nil // it was not running
 	}
-	before := s.waits()
 	s.running--
 	admitted := s.refill(q.limit)
-	q.mu.waiting += s.waits() - before
 	if s.isEmpty() {
 		delete(q.mu.tenants, t)
 	}
@@ -183,5 +172,8 @@ func (q *Queue[request, tenant]) Len() int {
 	n := q.PriorityQueue.Len()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return n + q.mu.waiting
+	for _, s := range q.mu.tenants {
+		n += len(s.waiting)
+	}
+	return n
 }
