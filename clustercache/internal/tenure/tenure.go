@@ -25,6 +25,7 @@ package tenure
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -243,7 +244,7 @@ func (t *Tenure) Close(cause error) {
 	t.mu.closed = true
 	var running []*work
 	for n, s := range t.mu.slots {
-		running = s.running(running)
+		running = append(running, s.running()...)
 		s.token, s.draining, s.warm, s.filled = 0, false, false, nil
 		t.forgetLocked(n, s)
 	}
@@ -251,9 +252,7 @@ func (t *Tenure) Close(cause error) {
 	unsubscribe := t.endedLocked()
 	t.mu.Unlock()
 
-	for _, w := range running {
-		w.cancel(cause)
-	}
+	cancelAll(running, cause)
 	unsubscribe()
 }
 
@@ -296,7 +295,7 @@ func (t *Tenure) handle(e ownership.Event) {
 		s.token, s.draining, s.done = 0, false, nil
 		delete(t.mu.lapsed, e.Slot)
 		t.mu.moves.Lost++
-		lost = s.running(nil)
+		lost = s.running()
 	}
 	s.since = time.Now()
 	t.mu.changed[e.Slot] = s.token != 0 && (t.mu.changed[e.Slot] || e.Type == ownership.Gained)
@@ -305,9 +304,7 @@ func (t *Tenure) handle(e ownership.Event) {
 	t.forgetLocked(e.Slot, s)
 	t.mu.Unlock()
 
-	for _, w := range lost {
-		w.cancel(ownership.ErrNotOwner)
-	}
+	cancelAll(lost, ownership.ErrNotOwner)
 	done()
 	if e.Type == ownership.Draining && waits && !e.Until.IsZero() {
 		// A quarter of the drain is left to the work to end.
@@ -321,12 +318,16 @@ func (t *Tenure) expire(s *slot) {
 	t.mu.Lock()
 	var late []*work
 	if s.done != nil {
-		late = s.running(nil)
+		late = s.running()
 	}
 	t.mu.Unlock()
 
-	for _, w := range late {
-		w.cancel(ownership.ErrNotOwner)
+	cancelAll(late, ownership.ErrNotOwner)
+}
+
+func cancelAll(running []*work, cause error) {
+	for _, w := range running {
+		w.cancel(cause)
 	}
 }
 
@@ -348,13 +349,8 @@ func (t *Tenure) forgetLocked(n int, s *slot) {
 	}
 }
 
-// running appends the work in a slot. The lock is held.
-func (s *slot) running(to []*work) []*work {
-	for w := range s.work {
-		to = append(to, w)
-	}
-	return to
-}
+// running returns the work in a slot. The lock is held.
+func (s *slot) running() []*work { return slices.Collect(maps.Keys(s.work)) }
 
 // drainedLocked returns what ends the drain of a slot, if nothing is under way
 // in it. It has to be called without the lock.
@@ -425,9 +421,6 @@ func (t *Tenure) State(cluster client.ObjectKey) *ownership.State {
 
 // Moves returns how often this replica has gained and lost a slot.
 func (t *Tenure) Moves() Moves {
-	if t == nil {
-		return Moves{}
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.moves
