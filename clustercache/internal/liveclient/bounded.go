@@ -85,7 +85,7 @@ func (l *bounded) do(ctx context.Context, answer *callState, call calling) error
 func (c *callState) misfit(err error) error {
 	of := c.name
 	if of == "" && c.whose != nil {
-		of = nameOf(c.whose.namespace, c.whose.name)
+		of = nameOf(c.whose.Namespace, c.whose.Name)
 	}
 	e := &answerError{of: of, err: err}
 	if c.into != nil {

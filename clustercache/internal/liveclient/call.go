@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -80,7 +81,7 @@ func kindSent(obj any, scheme *runtime.Scheme) (gvk schema.GroupVersionKind) {
 	case runtime.Object:
 		gvk, _ = apiutil.GVKForObject(o, scheme)
 	case applied:
-		gvk = schema.FromAPIVersionAndKind(deref(o.GetAPIVersion()), deref(o.GetKind()))
+		gvk = schema.FromAPIVersionAndKind(ptr.Deref(o.GetAPIVersion(), ""), ptr.Deref(o.GetKind(), ""))
 	}
 
 	return gvk
