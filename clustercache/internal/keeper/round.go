@@ -200,14 +200,14 @@ func (k *Keeper) sweep() {
 	now, old := time.Now(), map[id]*header{}
 	k.mu.Lock()
 	for of, e := range k.mu.entries {
-		if k.settings.check(e.header, now) != nil {
+		if k.check(e.header, now) != nil {
 			old[of] = e.header
 		}
 	}
 	k.mu.Unlock()
 
 	for of, h := range old {
-		k.drop(of, h, k.settings.check(h, now))
+		k.drop(of, h, k.check(h, now))
 	}
 }
 

@@ -45,7 +45,7 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 	identity := k.identity(c.Epoch)
 	h := k.header(key, &c, identity)
 	switch {
-	case !exact, identity == "", k.settings.check(h, now) != nil:
+	case !exact, identity == "", k.check(h, now) != nil:
 		return nil
 	case e != nil && c.Mark == e.mark && c.Definition == e.header.Defined &&
 		(k.clock.offset(now)-e.offset).Abs() <= maxSkew &&
@@ -102,7 +102,7 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 // header returns the header of a captured state, without what depends on the
 // records.
 func (k *Keeper) header(key informerpool.Key, c *informerpool.Capture, identity string) *header {
-	revision, _ := k.settings.transform(key.Resource.GroupResource())
+	revision, _ := k.transform(key.Resource.GroupResource())
 	return &header{
 		Key:               key,
 		Kind:              c.Kind,
@@ -114,7 +114,7 @@ func (k *Keeper) header(key informerpool.Key, c *informerpool.Capture, identity 
 		Process:           k.process,
 		Epoch:             c.Epoch,
 		Packed:            packed.StoredFormat,
-		DropManagedFields: k.settings.dropManagedFields,
+		DropManagedFields: k.informers.DropManagedFields,
 		Transform:         revision,
 	}
 }
