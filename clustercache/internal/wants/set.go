@@ -70,8 +70,7 @@ type Config struct {
 	OnChanged func(id Selection, reads bool)
 	// OnBound is called when a want has got its lease.
 	OnBound func(*Want)
-	// OnEmpty is called when the last reference was released, other than by
-	// Drop.
+	// OnEmpty is called when the last reference was released.
 	OnEmpty func()
 }
 
@@ -114,8 +113,8 @@ func New(c Config) *Set {
 	return s
 }
 
-// Acquire takes a reference to a selection, for Release, Drop or Retire. It
-// returns nil if the cluster is being forgotten.
+// Acquire takes a reference to a selection, for Release. It returns nil if the
+// cluster is being forgotten.
 func (s *Set) Acquire(id Selection) *Want { return s.add(id, false) }
 
 // Keep ensures that reads in mode AutoWatch have a reference to a selection,
