@@ -94,15 +94,3 @@ func (b *cancelBody) Close() error {
 	defer b.cancel()
 	return b.ReadCloser.Close()
 }
-
-// route sends lists, which account for themselves, through the client that has
-// no budget for bodies.
-type route struct{ unary, stream http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (r *route) RoundTrip(req *http.Request) (*http.Response, error) {
-	if call := callOf(req.Context()); call != nil && call.list != nil {
-		return r.stream.RoundTrip(req)
-	}
-	return r.unary.RoundTrip(req)
-}
