@@ -11,6 +11,7 @@ package fairqueue
 import (
 	"sync"
 
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
@@ -60,16 +61,9 @@ func (q *Queue[request, tenant]) Add(r request) { q.AddWithOpts(priorityqueue.Ad
 // AddWithOpts implements priorityqueue.PriorityQueue.
 func (q *Queue[request, tenant]) AddWithOpts(o priorityqueue.AddOpts, requests ...request) {
 	if o.After <= 0 && !o.RateLimited {
-		requests = q.admit(requests, priority(o))
+		requests = q.admit(requests, ptr.Deref(o.Priority, 0))
 	}
 	q.PriorityQueue.AddWithOpts(o, requests...)
-}
-
-func priority(o priorityqueue.AddOpts) int {
-	if o.Priority == nil {
-		return 0
-	}
-	return *o.Priority
 }
 
 // admit puts the requests for which there is no room into backlogs, and returns
