@@ -102,8 +102,7 @@ func (c *callState) admit(resp *http.Response) error {
 		resp.ContentLength = -1
 		resp.Body = &listBody{ReadCloser: resp.Body, call: c}
 	case c.deletes:
-		deleted := meter.New(reflect.TypeFor[metav1.Status]()).Identify()
-		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: deleted}
+		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(reflect.TypeFor[metav1.Status]())}
 	case c.into != nil:
 		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(c.into)}
 	}
