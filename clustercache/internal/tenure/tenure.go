@@ -52,9 +52,8 @@ type Config struct {
 type Tenure struct {
 	config Config
 	wake   chan struct{}    // capacity 1
-	look   *timetable.Timer // wakes Run while caches are filled
+	again  *timetable.Timer // wakes Run while caches are filled, or a slot has lapsed
 	asked  time.Time        // when Run was last given a slot to fill; used by Run alone
-	again  *timetable.Timer // wakes Run while a slot has lapsed
 
 	mu struct {
 		sync.Mutex // nothing else is locked under it
@@ -95,7 +94,7 @@ func New(config Config) *Tenure {
 		return nil
 	}
 	t := &Tenure{config: config, wake: make(chan struct{}, 1)}
-	t.look, t.again = timetable.NewTimer(t.signal), timetable.NewTimer(t.signal)
+	t.again = timetable.NewTimer(t.signal)
 	t.mu.slots, t.mu.changed, t.mu.lapsed = map[int]*slot{}, map[int]bool{}, map[int]client.ObjectKey{}
 	return t
 }
@@ -165,7 +164,7 @@ func (t *Tenure) fill() {
 		report()
 	}
 	if len(unfilled) > 0 {
-		t.config.Timers.Set(t.look, time.Now().Add(max(fillInterval, time.Since(t.asked)/10)))
+		t.config.Timers.SetSooner(t.again, time.Now().Add(max(fillInterval, time.Since(t.asked)/10)))
 	}
 }
 
@@ -192,7 +191,7 @@ func (t *Tenure) resume() {
 		t.mu.Unlock()
 	}
 	if len(lapsed) > 0 {
-		t.config.Timers.Set(t.again, time.Now().Add(resumeInterval))
+		t.config.Timers.SetSooner(t.again, time.Now().Add(resumeInterval))
 	}
 }
 
