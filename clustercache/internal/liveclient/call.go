@@ -150,6 +150,6 @@ func isVersion(apiVersion string, gvk schema.GroupVersionKind) bool {
 // isMetadata reports whether a document is metadata only, and was requested as
 // such.
 func (c *callState) isMetadata(apiVersion, kind string) bool {
-	return (c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]()) &&
-		kind == "PartialObjectMetadata" && strings.HasPrefix(apiVersion, metav1.GroupName+"/")
+	asked := c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]() || c.list != nil && c.list.metadata
+	return asked && kind == "PartialObjectMetadata" && strings.HasPrefix(apiVersion, metav1.GroupName+"/")
 }
