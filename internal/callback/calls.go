@@ -134,7 +134,9 @@ func (c *Calls) Panicked(p *PanicError, keysAndValues ...any) error {
 // function does not heed the end of ctx, Until returns a [*DeafError] and
 // leaves the goroutine behind; late receives the result in the end. A panic, or
 // the end of the goroutine, becomes an error.
-func Until[T any](ctx context.Context, c *Calls, name string, f func() (T, error), late func(T, error)) (T, error) {
+func Until[T any](
+	ctx context.Context, c *Calls, name string, f func() (T, error), late func(T, error), keysAndValues ...any,
+) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -147,7 +149,7 @@ func Until[T any](ctx context.Context, c *Calls, name string, f func() (T, error
 		returned := false
 		defer func() {
 			if !returned {
-				r.err = c.Panicked(Caught(name, recover()))
+				r.err = c.Panicked(Caught(name, recover()), keysAndValues...)
 			}
 			exit()
 			select {

@@ -54,17 +54,12 @@ const bound = 24
 func (a *attempt) run() {
 	defer a.cancel()
 	const name = "transport of the access"
-	calls, asOf := a.cfg.Calls, a.changes.Load()
+	asOf := a.changes.Load()
 	// The end of a.ctx, by contrast, is waited for: work heeds it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), bound*a.cfg.ProbeTimeout)
 	defer cancel()
-	m, err := callback.Until(ctx, calls, name, func() (m message, err error) {
-		err = calls.Call(name, func() error {
-			m = a.work(a)
-			return nil
-		}, "cluster", a.lookup.name)
-		return m, err
-	}, func(late message, _ error) { late.found.drop() })
+	m, err := callback.Until(ctx, a.cfg.Calls, name, func() (message, error) { return a.work(a), nil },
+		func(late message, _ error) { late.found.drop() }, "cluster", a.lookup.name)
 	if err != nil {
 		m = message{Event: failure(a.start.revision, err)}
 		m.Changes = asOf // without Changes, the next attempt would follow at once
