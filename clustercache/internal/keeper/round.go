@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -214,12 +212,22 @@ func (k *Keeper) sweep() {
 // deleteDropped deletes what is not used any more. Until then, Load returns
 // nothing of it.
 func (k *Keeper) deleteDropped() error {
-	gone := k.droppings()
-	changes := make([]persist.Change, 0, len(gone.buckets)+2*len(gone.ids))
-	for _, bucket := range gone.buckets {
+	k.mu.Lock()
+	ids := slices.Collect(maps.Keys(k.mu.dropped))
+	buckets := slices.Collect(maps.Keys(k.mu.unknown))
+	clusters := slices.Collect(maps.Keys(k.mu.clusters))
+	for of, e := range k.mu.entries {
+		if _, gone := k.mu.clusters[e.header.Key.Cluster]; gone {
+			ids = append(ids, of)
+		}
+	}
+	k.mu.Unlock()
+
+	changes := make([]persist.Change, 0, len(buckets)+2*len(ids))
+	for _, bucket := range buckets {
 		changes = append(changes, persist.Change{Bucket: bucket})
 	}
-	for _, of := range gone.ids {
+	for _, of := range ids {
 		changes = append(changes,
 			persist.Change{
 				Bucket: headers,
@@ -233,18 +241,18 @@ func (k *Keeper) deleteDropped() error {
 		}
 	}
 
-	for _, of := range gone.ids {
+	for _, of := range ids {
 		k.forget(of)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, of := range gone.ids {
+	for _, of := range ids {
 		delete(k.mu.dropped, of)
 	}
-	for _, bucket := range gone.buckets {
+	for _, bucket := range buckets {
 		delete(k.mu.unknown, bucket)
 	}
-	for _, cluster := range gone.clusters {
+	for _, cluster := range clusters {
 		delete(k.mu.clusters, cluster)
 	}
 	k.metrics.bytes.Set(float64(k.mu.bytes))
@@ -258,31 +266,6 @@ func (k *Keeper) tidy() error {
 		return err
 	}
 	return k.deleteDictionaries()
-}
-
-// droppings are what is not used any more.
-type droppings struct {
-	ids      []id
-	buckets  []string
-	clusters []types.NamespacedName
-}
-
-func (k *Keeper) droppings() droppings {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-
-	d := droppings{
-		ids:      slices.Collect(maps.Keys(k.mu.dropped)),
-		buckets:  slices.Collect(maps.Keys(k.mu.unknown)),
-		clusters: slices.Collect(maps.Keys(k.mu.clusters)),
-	}
-	for of, e := range k.mu.entries {
-		if _, gone := k.mu.clusters[e.header.Key.Cluster]; gone {
-			d.ids = append(d.ids, of)
-		}
-	}
-
-	return d
 }
 
 // report logs an error of the store, once in a row, and counts it.
