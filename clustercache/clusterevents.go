@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // broadcaster delivers cluster events to subscribers. Each subscriber queues at
@@ -93,7 +94,7 @@ func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 	s.mu.Unlock()
 
 	if !b.closed {
-		wake(s.changed)
+		timetable.Wake(s.changed)
 	}
 }
 
@@ -168,7 +169,7 @@ func (s *clusterSubscriber) putLocked(e events.Cluster) {
 		s.queue = append(s.queue, e.Cluster)
 	}
 	s.pending[e.Cluster] = mergeEvent(waiting, e)
-	wake(s.changed)
+	timetable.Wake(s.changed)
 }
 
 // putAgain adds the events that are the state of a cluster once more. If it is

@@ -21,6 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
@@ -168,7 +169,7 @@ func (s *clusters) forget(c *cluster) {
 	s.pool.Forget(c.key)
 	s.hooks.changed(c, isForgotten)
 	if listed && s.tenure != nil {
-		wake(s.listing.reassigned) // it may have been gained while it was given up
+		timetable.Wake(s.listing.reassigned) // it may have been gained while it was given up
 	}
 	if c.close() {
 		s.hooks.resolved(c.key) // the resolver reported a change between the look above and now
@@ -260,7 +261,7 @@ func (s *clusters) reassigned(slots map[int]bool) {
 			}
 		}
 	}
-	wake(s.listing.reassigned)
+	timetable.Wake(s.listing.reassigned)
 }
 
 // unfilled returns those of the slots in which a cluster has yet to connect, or

@@ -56,13 +56,13 @@ func (d *discovery) changed(key client.ObjectKey) {
 		return
 	}
 	if d.fleet.listing.forgotten.since(key, time.Now().Add(-forgottenFor)) {
-		wake(d.fleet.listing.rechecking) // it is the rest of its removal, unless the list has it again
+		timetable.Wake(d.fleet.listing.rechecking) // it is the rest of its removal, unless the list has it again
 		return
 	}
 
 	if !d.fleet.tenure.Serves(key) {
 		if _, listed := d.fleet.listing.clusters()[key]; !listed {
-			wake(d.fleet.listing.relisting)
+			timetable.Wake(d.fleet.listing.relisting)
 		}
 		return
 	}
@@ -155,7 +155,7 @@ func (d *discovery) adopt(keys []client.ObjectKey, began time.Time) (now map[cli
 	now = make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
 		if d.fleet.listing.forgotten.since(key, began) {
-			wake(d.fleet.listing.relisting)
+			timetable.Wake(d.fleet.listing.relisting)
 			continue
 		}
 		d.fleet.listing.forgotten.drop(key)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // Levels coalesce changed keys for level-triggered subscribers: a subscriber
@@ -97,7 +99,7 @@ func (q *levelQueue[K]) put(key K, initial bool) {
 	}
 	q.mu.Unlock()
 
-	wake(q.changed)
+	timetable.Wake(q.changed)
 }
 
 // pause makes next wait, or ends the pause.
@@ -106,15 +108,7 @@ func (q *levelQueue[K]) pause(paused bool) {
 	q.paused = paused
 	q.mu.Unlock()
 
-	wake(q.changed)
-}
-
-// wake puts something into a channel of one slot, unless it has something.
-func wake(slot chan<- struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
+	timetable.Wake(q.changed)
 }
 
 // next waits for a key, and takes it. It returns false once ctx has ended.

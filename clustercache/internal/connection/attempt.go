@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // start is the part of a cluster's state that an attempt works from, as of its
@@ -72,8 +73,5 @@ func (a *attempt) run() {
 // notify passes a newer value of Changes to the attempt. It does not wait.
 func (a *attempt) notify(changes uint64) {
 	a.changes.Store(changes)
-	select {
-	case a.renewed <- struct{}{}:
-	default:
-	}
+	timetable.Wake(a.renewed)
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // Config configures a Keeper.
@@ -176,7 +177,7 @@ func (k *Keeper) open() error {
 	k.metrics.bytes.Set(float64(k.mu.bytes))
 	k.mu.Unlock()
 
-	k.wake()
+	timetable.Wake(k.kick)
 
 	return nil
 }
@@ -254,7 +255,7 @@ func (k *Keeper) Drop(key informerpool.Key, why error) {
 	k.mu.dropped[of] = struct{}{} // it may be about to be written
 	k.mu.Unlock()
 
-	k.wake()
+	timetable.Wake(k.kick)
 }
 
 // DropCluster implements informerpool.Snapshots.
@@ -273,7 +274,7 @@ func (k *Keeper) DropCluster(cluster types.NamespacedName, why error) {
 		k.metrics.dropped.WithLabelValues(reason(why)).Add(float64(n))
 		k.log.Info("Kept states are dropped", "cluster", clustername.Of(cluster), "states", n, "reason", why.Error())
 	}
-	k.wake()
+	timetable.Wake(k.kick)
 }
 
 // drop ends the use of a state, and has it deleted.
@@ -291,14 +292,7 @@ func (k *Keeper) drop(of id, h *header, why error) {
 		k.metrics.dropped.WithLabelValues(reason(why)).Inc()
 		k.log.Info("Kept state is dropped", "informer", name, "reason", why.Error())
 	}
-	k.wake()
-}
-
-func (k *Keeper) wake() {
-	select {
-	case k.kick <- struct{}{}:
-	default:
-	}
+	timetable.Wake(k.kick)
 }
 
 // Patience returns how long to wait for Close.

@@ -187,7 +187,7 @@ func (k *Keeper) heed(ctx context.Context, b *batch) error {
 		return nil
 	}
 	if err := b.apply(ctx); err != nil {
-		k.wake()
+		timetable.Wake(k.kick)
 		return err
 	}
 	return k.deleteDropped()

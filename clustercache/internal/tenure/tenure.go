@@ -94,7 +94,7 @@ func New(config Config) *Tenure {
 		return nil
 	}
 	t := &Tenure{config: config, wake: make(chan struct{}, 1)}
-	t.again = timetable.NewTimer(t.signal)
+	t.again = timetable.NewTimer(func() { timetable.Wake(t.wake) })
 	t.mu.slots, t.mu.changed, t.mu.lapsed = map[int]*slot{}, map[int]bool{}, map[int]client.ObjectKey{}
 	return t
 }
@@ -221,14 +221,7 @@ func (t *Tenure) lapse(n int, cluster client.ObjectKey) {
 	t.mu.Unlock()
 
 	if news {
-		t.signal()
-	}
-}
-
-func (t *Tenure) signal() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
+		timetable.Wake(t.wake)
 	}
 }
 
@@ -309,7 +302,7 @@ func (t *Tenure) handle(e ownership.Event) {
 		// A quarter of the drain is left to the work to end.
 		t.config.Timers.Set(s.limit, e.Until.Add(-time.Until(e.Until)/4))
 	}
-	t.signal()
+	timetable.Wake(t.wake)
 }
 
 // expire cancels the work of a slot that still drains.
