@@ -203,7 +203,9 @@ func (s *clusters) endpoint(ctx context.Context, key client.ObjectKey) (informer
 
 // informerFailed is called with the failed attempts of informers.
 func (s *clusters) informerFailed(key informerpool.Key, err error) {
-	if misdirected(err) || apierrors.IsNotFound(err) {
+	// The requested resource may not be the one that serves the kind.
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) ||
+		errors.Is(err, informerpool.ErrOtherVersion) {
 		if c := s.find(key.Cluster); c != nil {
 			c.wants.Kinds.RemapSoon()
 		}
@@ -239,13 +241,6 @@ func (s *clusters) informerChanged(key informerpool.Key, reads bool) {
 	if notify := s.options.Informers.OnChanged; notify != nil {
 		notify(key, reads)
 	}
-}
-
-// misdirected reports whether an error may mean that the requested resource is
-// not the one that serves the kind.
-func misdirected(err error) bool {
-	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) ||
-		errors.Is(err, informerpool.ErrOtherVersion)
 }
 
 // reassigned is called with the slots of Options.Sharding that have changed,
