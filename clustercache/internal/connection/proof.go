@@ -159,19 +159,11 @@ func (p *prover) until(ctx context.Context, want expectation) error {
 		q := p.askLocked(want)
 		p.mu.Unlock()
 
-		if q == nil {
-			return ErrClosed
-		}
-		select {
-		case <-q.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if q.err != nil && p.tolerable(q.err, want) {
-			return nil
-		}
-		if q.err != nil {
-			return q.err
+		if err := q.answered(ctx); err != nil {
+			if p.tolerable(err, want) {
+				return nil
+			}
+			return err
 		}
 	}
 
