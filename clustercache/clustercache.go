@@ -49,9 +49,8 @@ func New(o Options) (*ClusterCache, error) {
 		return nil, err
 	}
 	s := &shared{
-		lifetime: newLifetime(o.Logger, o.LeaderOnly),
+		lifetime: newLifetime(&o),
 		options:  o,
-		log:      o.Logger,
 		timers:   timetable.NewTimers(),
 		metrics:  newMetrics(),
 		events:   newBroadcaster(),
@@ -145,7 +144,6 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.mu.started = true
 	cc.mu.Unlock()
 
-	cc.unstarted.over.Store(true)
 	if err := cc.exporter.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
 		cc.log.Error(err, "Metrics are not exported")
 	}
