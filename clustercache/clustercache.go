@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -66,6 +67,7 @@ func New(o Options) (*ClusterCache, error) {
 			relisting:  make(chan struct{}, 1),
 			rechecking: make(chan struct{}, 1),
 			reassigned: make(chan struct{}, 1),
+			forgotten:  cache.NewExpiring(),
 		},
 		byKey: map[client.ObjectKey]*cluster{},
 	}

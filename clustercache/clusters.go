@@ -157,7 +157,7 @@ func (s *clusters) forget(c *cluster) {
 	delete(s.byKey, c.key)
 	listed := c.discovered.Load()
 	if listed && s.tenure.Serves(c.key) {
-		s.listing.forgotten.add(c.key)
+		s.listing.forget(c.key)
 	}
 	s.twins.drop(c.key)
 	s.events.forget(c.key) // before another cluster of the key can emit events
