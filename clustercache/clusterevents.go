@@ -4,7 +4,6 @@
 package clustercache
 
 import (
-	"context"
 	"slices"
 	"sync"
 
@@ -263,22 +262,4 @@ func (s *clusterSubscriber) take() (events.Cluster, bool) {
 	}
 
 	return e, true
-}
-
-// next waits for the next event. It returns false when ctx or the subscription
-// ends.
-func (s *clusterSubscriber) next(ctx context.Context) (events.Cluster, bool) {
-	for ctx.Err() == nil {
-		if e, ok := s.take(); ok {
-			return e, true
-		}
-		select {
-		case <-ctx.Done():
-		case _, open := <-s.changed:
-			if !open {
-				return s.take()
-			}
-		}
-	}
-	return events.Cluster{}, false
 }

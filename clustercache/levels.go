@@ -111,33 +111,44 @@ func (q *levelQueue[K]) pause(paused bool) {
 	timetable.Wake(q.changed)
 }
 
-// next waits for a key, and takes it. It returns false once ctx has ended.
-func (q *levelQueue[K]) next(ctx context.Context) (key K, initial, ok bool) {
-	for ctx.Err() == nil {
-		if key, initial, ok = q.take(); ok {
-			return key, initial, true
-		}
-		select {
-		case <-q.changed:
-		case <-ctx.Done():
-		}
-	}
-	return key, false, false
+// level is a key that a subscriber has to look at.
+type level[K comparable] struct {
+	key     K
+	initial bool
 }
 
-func (q *levelQueue[K]) take() (key K, initial, ok bool) {
+// take returns the next key, if there is one.
+func (q *levelQueue[K]) take() (out level[K], ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
 	if q.paused || len(q.order) == 0 {
-		return key, false, false
+		return out, false
 	}
-	key = q.order[0]
+	out.key = q.order[0]
 	if q.order = q.order[1:]; len(q.order) == 0 {
 		q.order = nil
 	}
-	initial = q.initial[key]
-	delete(q.initial, key)
+	out.initial = q.initial[out.key]
+	delete(q.initial, out.key)
 
-	return key, initial, true
+	return out, true
+}
+
+// next waits for what take returns next. It returns false once ctx has ended,
+// or changed is closed and nothing is left.
+func next[T any](ctx context.Context, changed <-chan struct{}, take func() (T, bool)) (out T, ok bool) {
+	for ctx.Err() == nil {
+		if out, ok = take(); ok {
+			return out, true
+		}
+		select {
+		case <-ctx.Done():
+		case _, open := <-changed:
+			if !open {
+				return take()
+			}
+		}
+	}
+	return out, false
 }

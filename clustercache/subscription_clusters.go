@@ -58,7 +58,7 @@ func (s *clusterSubscription) run() {
 	defer silences.stop()
 
 	for {
-		e, ok := s.queue.next(s.ctx)
+		e, ok := next(s.ctx, s.queue.changed, s.queue.take)
 		if !ok {
 			return
 		}
