@@ -287,12 +287,6 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 	o := &cc.options
 	connects := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	probes := workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
-	dials := &dialing{
-		ctx:     cc.ctx,
-		calls:   cc.calls,
-		dial:    o.Dial,
-		guarded: guardedDialer(o.DialPolicy),
-	}
 
 	return connection.Config{
 		Resolver:       o.Resolver,
@@ -306,7 +300,7 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		Burst:          o.Burst,
 		UserAgent:      o.UserAgent,
 		NetHTTP:        o.NetHTTP,
-		Dialer:         dials.dialer,
+		Dialer:         cc.dialers(),
 		Context:        cc.ctx,
 		Started:        cc.live.Load,
 		Spawn:          cc.spawn,
