@@ -11,7 +11,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -232,13 +231,4 @@ func sumOf(record []byte) (sum id, ok bool) {
 	}
 	copy(sum[:], record[len(record)-idSize:])
 	return sum, true
-}
-
-// marshal returns the record of a value's JSON.
-func (b *bucketCodec) marshal(key []byte, v any) ([]byte, error) {
-	content, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	return b.encode(key, content), nil
 }

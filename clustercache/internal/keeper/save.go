@@ -6,7 +6,9 @@ package keeper
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -313,11 +315,11 @@ func (s *saving) end() error {
 	if err != nil {
 		return err
 	}
-	record, err := c.marshal(s.of[:], &written)
+	content, err := json.Marshal(&written)
 	if err != nil {
-		return err
+		return fmt.Errorf("encode: %w", err)
 	}
-	s.batch.add(persist.Change{Bucket: headers, Key: s.of[:], Value: record})
+	s.batch.add(persist.Change{Bucket: headers, Key: s.of[:], Value: c.encode(s.of[:], content)})
 	s.batch.saved = append(s.batch.saved, s)
 
 	return nil
