@@ -11,7 +11,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,16 +45,7 @@ func (c *caches) get(o *readOptions, gvk schema.GroupVersionKind, key client.Obj
 	if err != nil {
 		return err
 	}
-	return c.decode(object, obj, o.share)
-}
-
-// decode decodes an object for a caller that owns it, or that does not change
-// it.
-func (c *caches) decode(o *informerpool.Object, dst runtime.Object, share bool) error {
-	if share {
-		return c.shared.pool.DecodeShared(o, dst)
-	}
-	return c.shared.pool.Decode(o, dst)
+	return c.shared.decodeInto(object, obj, o.share)
 }
 
 // lookUp finds one object in the cache.

@@ -23,6 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // cluster is one remote cluster: its connection, and what is read and watched
@@ -275,7 +276,7 @@ func (c *cluster) Replaced() { c.fleet.pool.AuditSoon(c.key) }
 // cluster may be gone, and not only wait for its Secret.
 func (c *cluster) NoAccess() {
 	if c.discovered.Load() {
-		wake(c.fleet.listing.relisting)
+		timetable.Wake(c.fleet.listing.relisting)
 	}
 }
 

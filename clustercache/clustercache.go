@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -49,9 +50,8 @@ func New(o Options) (*ClusterCache, error) {
 		return nil, err
 	}
 	s := &shared{
-		lifetime: newLifetime(o.Logger, o.LeaderOnly),
+		lifetime: newLifetime(&o),
 		options:  o,
-		log:      o.Logger,
 		timers:   timetable.NewTimers(),
 		metrics:  newMetrics(),
 		events:   newBroadcaster(),
@@ -67,6 +67,7 @@ func New(o Options) (*ClusterCache, error) {
 			relisting:  make(chan struct{}, 1),
 			rechecking: make(chan struct{}, 1),
 			reassigned: make(chan struct{}, 1),
+			forgotten:  cache.NewExpiring(),
 		},
 		byKey: map[client.ObjectKey]*cluster{},
 	}
@@ -145,7 +146,6 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.mu.started = true
 	cc.mu.Unlock()
 
-	cc.unstarted.end()
 	if err := cc.exporter.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
 		cc.log.Error(err, "Metrics are not exported")
 	}
@@ -287,12 +287,6 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 	o := &cc.options
 	connects := workpool.NewWorkers(o.ConnectConcurrency, cc.spawn)
 	probes := workpool.NewWorkers(o.ProbeConcurrency, cc.spawn)
-	dials := &dialing{
-		ctx:     cc.ctx,
-		calls:   cc.calls,
-		dial:    o.Dial,
-		guarded: guardedDialer(o.DialPolicy),
-	}
 
 	return connection.Config{
 		Resolver:       o.Resolver,
@@ -306,7 +300,7 @@ func (cc *ClusterCache) connectionConfig() connection.Config {
 		Burst:          o.Burst,
 		UserAgent:      o.UserAgent,
 		NetHTTP:        o.NetHTTP,
-		Dialer:         dials.dialer,
+		Dialer:         cc.dialers(),
 		Context:        cc.ctx,
 		Started:        cc.live.Load,
 		Spawn:          cc.spawn,

@@ -34,7 +34,7 @@ func (cc *ClusterCache) Listed() []client.ObjectKey {
 	for key := range cc.clusters.listing.clusters() {
 		c := cc.clusters.find(key)
 		gone := c != nil && c.conn.View().Phase == phase.Gone
-		if !gone && !cc.clusters.listing.forgotten.since(key, time.Time{}) {
+		if !gone && !cc.clusters.listing.forgot(key, time.Time{}) {
 			keys = append(keys, key)
 		}
 	}

@@ -129,7 +129,7 @@ func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[events.Clust
 		cc.events.subscribe(s)
 		defer cc.events.unsubscribe(s)
 		for {
-			e, ok := s.next(ctx)
+			e, ok := next(ctx, s.changed, s.take)
 			if !ok || !yield(e) {
 				return
 			}

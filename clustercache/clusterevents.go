@@ -4,13 +4,13 @@
 package clustercache
 
 import (
-	"context"
 	"slices"
 	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // broadcaster delivers cluster events to subscribers. Each subscriber queues at
@@ -93,7 +93,7 @@ func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 	s.mu.Unlock()
 
 	if !b.closed {
-		wake(s.changed)
+		timetable.Wake(s.changed)
 	}
 }
 
@@ -168,7 +168,7 @@ func (s *clusterSubscriber) putLocked(e events.Cluster) {
 		s.queue = append(s.queue, e.Cluster)
 	}
 	s.pending[e.Cluster] = mergeEvent(waiting, e)
-	wake(s.changed)
+	timetable.Wake(s.changed)
 }
 
 // putAgain adds the events that are the state of a cluster once more. If it is
@@ -262,22 +262,4 @@ func (s *clusterSubscriber) take() (events.Cluster, bool) {
 	}
 
 	return e, true
-}
-
-// next waits for the next event. It returns false when ctx or the subscription
-// ends.
-func (s *clusterSubscriber) next(ctx context.Context) (events.Cluster, bool) {
-	for ctx.Err() == nil {
-		if e, ok := s.take(); ok {
-			return e, true
-		}
-		select {
-		case <-ctx.Done():
-		case _, open := <-s.changed:
-			if !open {
-				return s.take()
-			}
-		}
-	}
-	return events.Cluster{}, false
 }

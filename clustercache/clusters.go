@@ -21,6 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
@@ -156,7 +157,7 @@ func (s *clusters) forget(c *cluster) {
 	delete(s.byKey, c.key)
 	listed := c.discovered.Load()
 	if listed && s.tenure.Serves(c.key) {
-		s.listing.forgotten.add(c.key)
+		s.listing.forget(c.key)
 	}
 	s.twins.drop(c.key)
 	s.events.forget(c.key) // before another cluster of the key can emit events
@@ -168,7 +169,7 @@ func (s *clusters) forget(c *cluster) {
 	s.pool.Forget(c.key)
 	s.hooks.changed(c, isForgotten)
 	if listed && s.tenure != nil {
-		wake(s.listing.reassigned) // it may have been gained while it was given up
+		timetable.Wake(s.listing.reassigned) // it may have been gained while it was given up
 	}
 	if c.close() {
 		s.hooks.resolved(c.key) // the resolver reported a change between the look above and now
@@ -202,7 +203,9 @@ func (s *clusters) endpoint(ctx context.Context, key client.ObjectKey) (informer
 
 // informerFailed is called with the failed attempts of informers.
 func (s *clusters) informerFailed(key informerpool.Key, err error) {
-	if misdirected(err) || apierrors.IsNotFound(err) {
+	// The requested resource may not be the one that serves the kind.
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) ||
+		errors.Is(err, informerpool.ErrOtherVersion) {
 		if c := s.find(key.Cluster); c != nil {
 			c.wants.Kinds.RemapSoon()
 		}
@@ -240,13 +243,6 @@ func (s *clusters) informerChanged(key informerpool.Key, reads bool) {
 	}
 }
 
-// misdirected reports whether an error may mean that the requested resource is
-// not the one that serves the kind.
-func misdirected(err error) bool {
-	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) ||
-		errors.Is(err, informerpool.ErrOtherVersion)
-}
-
 // reassigned is called with the slots of Options.Sharding that have changed,
 // and whether each was gained.
 func (s *clusters) reassigned(slots map[int]bool) {
@@ -260,7 +256,7 @@ func (s *clusters) reassigned(slots map[int]bool) {
 			}
 		}
 	}
-	wake(s.listing.reassigned)
+	timetable.Wake(s.listing.reassigned)
 }
 
 // unfilled returns those of the slots in which a cluster has yet to connect, or

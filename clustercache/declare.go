@@ -562,15 +562,15 @@ func (d *declared) joined(owner Owner, needs []need, added []status.WatchKey) {
 	}
 	call := false
 	for _, n := range needs {
-		c := d.leavers.back(owner, n)
-		if c.named {
+		known, unchanged, named := d.leavers.back(owner, n)
+		if named {
 			d.fleet.log.Info("An owner leaves targets and comes back to them again and again: declare all that it "+
 				"needs in one call, and let each controller that declares for it set Owner.Controller",
 				"owner", owner, "target", n)
 		}
 		switch {
-		case c.unchanged:
-		case c.known && n.many:
+		case unchanged:
+		case known && n.many:
 			call = true // perhaps for a cluster that is selected no more
 		default:
 			call = call || slices.ContainsFunc(d.keys(n), func(key status.WatchKey) bool {

@@ -5,10 +5,10 @@ package clustercache
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -55,14 +55,14 @@ func (d *discovery) changed(key client.ObjectKey) {
 	if !d.fleet.options.Discover {
 		return
 	}
-	if d.fleet.listing.forgotten.since(key, time.Now().Add(-forgottenFor)) {
-		wake(d.fleet.listing.rechecking) // it is the rest of its removal, unless the list has it again
+	if d.fleet.listing.forgot(key, time.Time{}) {
+		timetable.Wake(d.fleet.listing.rechecking) // it is the rest of its removal, unless the list has it again
 		return
 	}
 
 	if !d.fleet.tenure.Serves(key) {
 		if _, listed := d.fleet.listing.clusters()[key]; !listed {
-			wake(d.fleet.listing.relisting)
+			timetable.Wake(d.fleet.listing.relisting)
 		}
 		return
 	}
@@ -154,11 +154,11 @@ func (d *discovery) compare(keys []client.ObjectKey, began time.Time) {
 func (d *discovery) adopt(keys []client.ObjectKey, began time.Time) (now map[client.ObjectKey]bool) {
 	now = make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
-		if d.fleet.listing.forgotten.since(key, began) {
-			wake(d.fleet.listing.relisting)
+		if d.fleet.listing.forgot(key, began) {
+			timetable.Wake(d.fleet.listing.relisting)
 			continue
 		}
-		d.fleet.listing.forgotten.drop(key)
+		d.fleet.listing.forgotten.Delete(key)
 		if !d.fleet.tenure.Serves(key) {
 			continue
 		}
@@ -224,11 +224,11 @@ func (d *discovery) whyNone() (string, []any) {
 
 // listing is the resolver's last list of clusters, and what calls for another.
 type listing struct {
-	relisting  chan struct{} // one slot: the resolver's list must be read again
-	rechecking chan struct{} // one slot: a forgotten cluster may be back
-	reassigned chan struct{} // one slot: this replica owns other clusters
-	forgotten  forgotten
-	listed     atomic.Bool // the resolver has listed its clusters at least once
+	relisting  chan struct{}   // one slot: the resolver's list must be read again
+	rechecking chan struct{}   // one slot: a forgotten cluster may be back
+	reassigned chan struct{}   // one slot: this replica owns other clusters
+	forgotten  *cache.Expiring // when clusters were forgotten, by their keys
+	listed     atomic.Bool     // the resolver has listed its clusters at least once
 	last       atomic.Pointer[map[client.ObjectKey]struct{}]
 	failure    atomic.Pointer[string] // of the last list, until one succeeds
 }
@@ -255,43 +255,14 @@ func (l *listing) clusters() map[client.ObjectKey]struct{} {
 // delete is a change.
 const forgottenFor = 10 * time.Minute
 
-// forgotten remembers which discovered clusters were forgotten recently. A
-// change of such a cluster is most likely part of its removal, so it does not
-// make the cluster known again. A list that began after the cluster was
-// forgotten does.
-type forgotten struct {
-	mu sync.Mutex
-	at map[client.ObjectKey]time.Time
-}
+// forget remembers that a discovered cluster was forgotten. A change of such a
+// cluster is most likely part of its removal, so it does not make the cluster
+// known again. A list that began after the cluster was forgotten does.
+func (l *listing) forget(key client.ObjectKey) { l.forgotten.Set(key, time.Now(), forgottenFor) }
 
-// add records that a cluster is forgotten now, and drops old records.
-func (f *forgotten) add(key client.ObjectKey) {
-	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	if f.at == nil {
-		f.at = map[client.ObjectKey]time.Time{}
-	}
-	for k, t := range f.at {
-		if now.Sub(t) > forgottenFor {
-			delete(f.at, k)
-		}
-	}
-	f.at[key] = now
-}
-
-// since reports whether a cluster was forgotten after t.
-func (f *forgotten) since(key client.ObjectKey, t time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	at, ok := f.at[key]
+// forgot reports whether a cluster was forgotten lately, and after t.
+func (l *listing) forgot(key client.ObjectKey, t time.Time) bool {
+	v, _ := l.forgotten.Get(key)
+	at, ok := v.(time.Time)
 	return ok && at.After(t)
-}
-
-// drop removes the record of a cluster that is known again.
-func (f *forgotten) drop(key client.ObjectKey) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.at, key)
 }

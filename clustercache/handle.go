@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -398,22 +399,51 @@ type follower struct {
 	key   client.ObjectKey
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. A request that is no watch is bounded
+// in time, and one that may change the cluster needs a permit; both last to the
+// end of the response's body.
 func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, end := req.Context(), context.CancelFunc(func() {})
+	reads := req.Method == http.MethodGet || req.Method == http.MethodHead || req.Method == http.MethodOptions
 	c, err := f.fleet.known(f.key, "request")
+	if err == nil && !reads {
+		ctx, end, err = f.fleet.tenure.Permit(ctx, f.key)
+	}
 	if err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
 		return nil, err
 	}
-
-	guarded := c.conn.Guard(c.conn.Transport().Client().Transport)
-	bounded := liveclient.NewDeadline(guarded, f.fleet.options.RequestTimeout)
-	permit := func(ctx context.Context) (context.Context, context.CancelFunc, error) {
-		return f.fleet.tenure.Permit(ctx, f.key)
+	permitted, done := ctx, end
+	if req.URL.Query().Get("watch") == "" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, f.fleet.options.RequestTimeout, liveclient.ErrDeadline)
+		end = func() { cancel(); done() }
 	}
-	explain := func(ctx context.Context, err error) error { return f.fleet.tenure.Explain(ctx, f.key, err) }
 
-	return liveclient.NewPermitted(bounded, permit, explain).RoundTrip(req)
+	resp, err := c.conn.Guard(c.conn.Transport().Client().Transport).RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		end()
+		if !reads {
+			err = f.fleet.tenure.Explain(permitted, f.key, err)
+		}
+		return nil, err
+	}
+	resp.Body = &followedBody{ReadCloser: resp.Body, end: end}
+
+	return resp, nil
+}
+
+// followedBody is the body of a response whose request ends with it.
+type followedBody struct {
+	io.ReadCloser
+
+	end context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (b *followedBody) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
 }

@@ -11,7 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
@@ -148,24 +150,25 @@ func (e *IndexError) Error() string {
 // Unwrap returns the cause.
 func (e *IndexError) Unwrap() error { return e.Err }
 
-// valuesOf computes the index of a cached object.
-func (x *addedIndex) valuesOf(cluster client.ObjectKey, o *informerpool.Object) ([]string, error) {
-	return x.compute(cluster, client.ObjectKeyFromObject(o),
-		func(f events.Representation) (client.Object, error) { return x.shared.decode(f, o) })
+// filter returns a filter of objects by a requirement on the field.
+func (x *addedIndex) filter(cluster client.ObjectKey, r fields.Requirement) func(*informerpool.Object) (bool, error) {
+	return func(o *informerpool.Object) (bool, error) {
+		values, err := x.valuesOf(cluster, o)
+		return slices.Contains(values, r.Value) == (r.Operator != selection.NotEquals), err
+	}
 }
 
-// compute calls Values with the object in the representation that it needs. By
+// valuesOf calls Values with an object in the representation that it needs. By
 // default that representation is found by trying: a function that asserts
 // another type than it receives panics, or returns no values, and is called
 // with the next representation. The first representation for which it returned
 // values is kept.
-func (x *addedIndex) compute(
-	cluster, name client.ObjectKey, in func(events.Representation) (client.Object, error),
-) ([]string, error) {
+func (x *addedIndex) valuesOf(cluster client.ObjectKey, o *informerpool.Object) ([]string, error) {
+	name := client.ObjectKeyFromObject(o)
 	var first *callback.PanicError
 	answered := false
 	for _, r := range x.representations() {
-		obj, err := in(r)
+		obj, err := x.shared.decode(r, o)
 		if err != nil {
 			return nil, x.failed(cluster, name, err, err.Error())
 		}

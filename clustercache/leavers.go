@@ -51,13 +51,6 @@ type leaving struct {
 	called map[need]uint64 // and the last change since for which the owner is called
 }
 
-func (l *leaving) call(n need, change uint64) {
-	if l.called == nil {
-		l.called = map[need]uint64{}
-	}
-	l.called[n] = change
-}
-
 // leavers remember who has left what, and what has changed since.
 type leavers struct {
 	timers     *timetable.Timers
@@ -118,7 +111,7 @@ func (l *leavers) concerned(needs ...need) (owners []Owner) {
 		}
 		for _, owner := range of[i] {
 			for _, call := range l.leaving[owner] {
-				call.call(n, l.changes)
+				call.called[n] = l.changes
 			}
 		}
 		owners = append(owners, of[i]...)
@@ -133,7 +126,7 @@ func (l *leavers) leave(owner Owner) (left func(needs []need)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	call := &leaving{at: l.changes}
+	call := &leaving{at: l.changes, called: map[need]uint64{}}
 	l.leaving[owner] = append(l.leaving[owner], call)
 
 	return func(needs []need) { l.left(owner, call, needs) }
@@ -190,44 +183,38 @@ func (l *leavers) forgetAll() {
 	clear(l.of)
 }
 
-// comeback is how an owner comes to a need.
-type comeback struct {
-	known     bool // it had left the need a while ago
-	unchanged bool // and reads of it are answered as then
-	named     bool // this is one return too many
-}
-
-// back records that an owner uses a need that it did not use before.
-func (l *leavers) back(owner Owner, n need) (c comeback) {
+// back records that an owner uses a need that it did not use before. known means
+// that it had left the need a while ago, unchanged that reads of it are answered
+// as then, and named that this is one return too many.
+func (l *leavers) back(owner Owner, n need) (known, unchanged, named bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	of := l.of[owner]
 	if of == nil {
-		return c
+		return false, false, false
 	}
 	at, known := of.left[n]
 	if !known {
-		return c
+		return false, false, false
 	}
 	delete(of.left, n)
-	c.known = true
 	if s := l.states[n]; s != nil && s.changing == 0 && s.changed <= at {
-		c.unchanged = true
+		unchanged = true
 	}
 	if of.flips == nil {
 		of.flips = rate.NewLimiter(rate.Every(flipEvery), flipBurst)
 		of.calls = rate.NewLimiter(rate.Every(flipEvery), flipBurst)
 	}
 	if !of.flips.Allow() {
-		c.named = !of.named
+		named = !of.named
 		of.named = true
 	}
-	if !c.unchanged && !of.calls.Allow() {
+	if !unchanged && !of.calls.Allow() {
 		of.slowUntil = time.Now().Add(slowFor)
 	}
 
-	return c
+	return true, unchanged, named
 }
 
 // isSlow reports whether an owner is slowed down: it calls itself by what it

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // Levels coalesce changed keys for level-triggered subscribers: a subscriber
@@ -97,7 +99,7 @@ func (q *levelQueue[K]) put(key K, initial bool) {
 	}
 	q.mu.Unlock()
 
-	wake(q.changed)
+	timetable.Wake(q.changed)
 }
 
 // pause makes next wait, or ends the pause.
@@ -106,44 +108,47 @@ func (q *levelQueue[K]) pause(paused bool) {
 	q.paused = paused
 	q.mu.Unlock()
 
-	wake(q.changed)
+	timetable.Wake(q.changed)
 }
 
-// wake puts something into a channel of one slot, unless it has something.
-func wake(slot chan<- struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
+// level is a key that a subscriber has to look at.
+type level[K comparable] struct {
+	key     K
+	initial bool
 }
 
-// next waits for a key, and takes it. It returns false once ctx has ended.
-func (q *levelQueue[K]) next(ctx context.Context) (key K, initial, ok bool) {
-	for ctx.Err() == nil {
-		if key, initial, ok = q.take(); ok {
-			return key, initial, true
-		}
-		select {
-		case <-q.changed:
-		case <-ctx.Done():
-		}
-	}
-	return key, false, false
-}
-
-func (q *levelQueue[K]) take() (key K, initial, ok bool) {
+// take returns the next key, if there is one.
+func (q *levelQueue[K]) take() (out level[K], ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
 	if q.paused || len(q.order) == 0 {
-		return key, false, false
+		return out, false
 	}
-	key = q.order[0]
+	out.key = q.order[0]
 	if q.order = q.order[1:]; len(q.order) == 0 {
 		q.order = nil
 	}
-	initial = q.initial[key]
-	delete(q.initial, key)
+	out.initial = q.initial[out.key]
+	delete(q.initial, out.key)
 
-	return key, initial, true
+	return out, true
+}
+
+// next waits for what take returns next. It returns false once ctx has ended,
+// or changed is closed and nothing is left.
+func next[T any](ctx context.Context, changed <-chan struct{}, take func() (T, bool)) (out T, ok bool) {
+	for ctx.Err() == nil {
+		if out, ok = take(); ok {
+			return out, true
+		}
+		select {
+		case <-ctx.Done():
+		case _, open := <-changed:
+			if !open {
+				return take()
+			}
+		}
+	}
+	return out, false
 }

@@ -28,15 +28,15 @@ func TestAKeyWaitsOnce(t *testing.T) {
 		key     string
 		initial bool
 	}{{"a", false}, {"b", true}, {"c", false}} {
-		key, initial, ok := q.next(t.Context())
+		got, ok := next(t.Context(), q.changed, q.take)
 		require.True(t, ok)
-		require.Equal(t, want.key, key)
-		require.Equal(t, want.initial, initial)
+		require.Equal(t, want.key, got.key)
+		require.Equal(t, want.initial, got.initial)
 	}
 	hub.publish("a")
-	key, initial, _ := q.next(t.Context())
-	require.Equal(t, "a", key, "changed since it was taken")
-	require.False(t, initial)
+	got, _ := next(t.Context(), q.changed, q.take)
+	require.Equal(t, "a", got.key, "changed since it was taken")
+	require.False(t, got.initial)
 	hub.unsubscribe(q)
 	require.False(t, hub.any())
 }
@@ -53,7 +53,7 @@ func TestPauseKeepsTheKeys(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for _, _, ok := q.next(ctx); ok; _, _, ok = q.next(ctx) {
+			for _, ok := next(ctx, q.changed, q.take); ok; _, ok = next(ctx, q.changed, q.take) {
 				taken++
 			}
 		}()

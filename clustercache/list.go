@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
@@ -29,14 +27,6 @@ import (
 // by page. controller-runtime's cache uses the same token.
 const cutAtLimit = "continue-not-supported"
 
-// continuation returns the token of a list that was selected here.
-func continuation(cut bool) string {
-	if cut {
-		return cutAtLimit
-	}
-	return ""
-}
-
 // list answers a list from the cache.
 func (c *caches) list(
 	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList,
@@ -45,7 +35,7 @@ func (c *caches) list(
 	if err != nil {
 		return err
 	}
-	return c.fill(list, found, o.share)
+	return c.shared.fill(list, found, o.share)
 }
 
 // selectAll selects the objects of a list from the cache.
@@ -71,7 +61,7 @@ func (c *caches) selectAll(o *readOptions, gvk schema.GroupVersionKind, lo *clie
 	return c.lookUpAll(o, gvk, lo)
 }
 
-// selected is the result of a list from the cache.
+// selected is the result of a list that was selected here.
 type selected struct {
 	objects []*informerpool.Object
 	version string
@@ -249,10 +239,7 @@ func (c *caches) query(
 		case r.Operator != selection.NotEquals && q.Index == "" && useIndex:
 			q.Index, q.Value = index.name, r.Value
 		default:
-			keep = append(keep, func(o *informerpool.Object) (bool, error) {
-				values, err := index.valuesOf(c.cluster, o)
-				return fieldSelects(r, values), err
-			})
+			keep = append(keep, index.filter(c.cluster, r))
 		}
 	}
 
@@ -263,38 +250,17 @@ func (c *caches) query(
 	return q, keep, nil
 }
 
-// fieldSelects reports whether an object with these values of an indexed field
-// is selected.
-func fieldSelects(r fields.Requirement, values []string) bool {
-	return slices.Contains(values, r.Value) == (r.Operator != selection.NotEquals)
-}
-
-// fill decodes objects into a list of any form.
-func (c *caches) fill(list client.ObjectList, found selected, share bool) error {
-	err := fillItems(list, len(found.objects), func(i int, dst runtime.Object) error {
-		return c.decode(found.objects[i], dst, share)
-	})
-	if err != nil {
-		return err
-	}
-	list.SetResourceVersion(found.version)
-	list.SetContinue(continuation(found.cut))
-	list.SetRemainingItemCount(nil)
-
-	return nil
-}
-
-// fillItems makes a list of n items, which are structs or pointers to structs,
-// and calls decode with a pointer to each.
-func fillItems(list client.ObjectList, n int, decode func(i int, dst runtime.Object) error) error {
+// fill decodes objects into a list of any form, whose items are structs or
+// pointers to structs.
+func (s *shared) fill(list client.ObjectList, found selected, share bool) error {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
 		return err
 	}
-	slice := reflect.ValueOf(items).Elem()
+	slice, n := reflect.ValueOf(items).Elem(), len(found.objects)
 	element := slice.Type().Elem()
 	out := reflect.MakeSlice(slice.Type(), n, n)
-	for i := range n {
+	for i, o := range found.objects {
 		at := out.Index(i)
 		if element.Kind() == reflect.Pointer {
 			at.Set(reflect.New(element.Elem()))
@@ -305,12 +271,18 @@ func fillItems(list client.ObjectList, n int, decode func(i int, dst runtime.Obj
 		if !ok {
 			return fmt.Errorf("%T has items that are no objects", list)
 		}
-		if err := decode(i, dst); err != nil {
+		if err := s.decodeInto(o, dst, share); err != nil {
 			return err
 		}
 	}
 
 	slice.Set(out)
+	list.SetResourceVersion(found.version)
+	list.SetContinue("")
+	if found.cut {
+		list.SetContinue(cutAtLimit)
+	}
+	list.SetRemainingItemCount(nil)
 
 	return nil
 }

@@ -31,6 +31,15 @@ func givenRepresentation(kind client.Object) events.Representation {
 	return events.Typed
 }
 
+// decodeInto decodes an object for a caller that owns it or, with share, that
+// does not change it.
+func (s *shared) decodeInto(o *informerpool.Object, dst runtime.Object, share bool) error {
+	if share {
+		return s.pool.DecodeShared(o, dst)
+	}
+	return s.pool.Decode(o, dst)
+}
+
 // decode returns the object in the representation r; for AsGiven, which is not
 // resolved here, it returns the cached object. All but packed objects belong to
 // the caller.

@@ -4,11 +4,12 @@
 package clustercache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,13 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/misfit"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -78,41 +77,52 @@ func (s *server) list(
 	ctx context.Context, live client.Reader, gvk schema.GroupVersionKind,
 	lo *client.ListOptions, list client.ObjectList,
 ) error {
-	indexed, rest := s.splitFields(gvk, lo.FieldSelector)
-	if len(indexed) == 0 {
+	selection := s.selection(gvk, lo.FieldSelector)
+	if len(selection.keep) == 0 {
 		return live.List(ctx, list, lo)
 	}
 	if lo.Continue != "" {
 		return fmt.Errorf("%w: a continue token with a field that has an index", ErrUnsupported)
 	}
-	selection := liveSelection{server: s, gvk: gvk, indexed: indexed}
-	if err := selection.read(liveclient.WithBudget(ctx, s.shared.options.MaxLiveBytes), live, lo, rest); err != nil {
+	found, err := selection.read(liveclient.WithBudget(ctx, s.shared.options.MaxLiveBytes), live, lo)
+	if err != nil {
 		return err
 	}
-	return selection.fill(list)
+	return s.shared.fill(list, found, false)
 }
 
-// indexedField is a requirement on a field that has an index.
-type indexedField struct {
-	fields.Requirement
-
-	index *addedIndex
+// listPacked is list without the decoding.
+func (s *server) listPacked(
+	ctx context.Context, live client.Reader, gvk schema.GroupVersionKind,
+	lo *client.ListOptions, metadata bool,
+) ([]*informerpool.Object, error) {
+	selection := s.selection(gvk, lo.FieldSelector)
+	selection.metadata = metadata && len(selection.keep) == 0
+	found, err := selection.read(liveclient.WithBudget(ctx, s.shared.options.MaxLiveBytes), live, lo)
+	return found.objects, err
 }
 
-// splitFields separates the fields that have an index from those for the
-// server.
-func (s *server) splitFields(
-	gvk schema.GroupVersionKind, selector fields.Selector,
-) (indexed []indexedField, rest fields.Selector) {
+// liveSelection is a list from the API server that is filtered here.
+type liveSelection struct {
+	gvk      schema.GroupVersionKind
+	rest     fields.Selector // of the fields that the server knows; nil: all
+	keep     filters         // by those that have an index
+	field    string          // the first of these
+	metadata bool            // the server is asked for metadata alone
+}
+
+// selection separates the fields that have an index from those for the server.
+func (s *server) selection(gvk schema.GroupVersionKind, selector fields.Selector) *liveSelection {
+	out := &liveSelection{gvk: gvk}
 	if selector == nil {
-		return nil, nil
+		return out
 	}
 	var others []fields.Selector
 	for _, r := range selector.Requirements() {
 		index := s.shared.indexes.find(s.cluster, gvk, r.Field)
 		switch {
 		case index != nil && r.Field != wants.FieldName && r.Field != wants.FieldNamespace:
-			indexed = append(indexed, indexedField{Requirement: r, index: index})
+			out.keep, out.field = append(out.keep, index.filter(s.cluster, r)), cmp.Or(out.field, r.Field)
 		case r.Operator == "!=":
 			others = append(others, fields.OneTermNotEqualSelector(r.Field, r.Value))
 		default:
@@ -121,93 +131,58 @@ func (s *server) splitFields(
 	}
 
 	if len(others) > 0 {
-		rest = fields.AndSelectors(others...)
+		out.rest = fields.AndSelectors(others...)
 	}
-	return indexed, rest
+	return out
 }
 
-// listPacked lists from the API server in pages, and packs each page before
-// it reads the next, so that a large list takes little more memory than the
-// cache would.
-func (s *server) listPacked(
-	ctx context.Context, live client.Reader, gvk schema.GroupVersionKind,
-	lo *client.ListOptions, metadata bool,
-) ([]*informerpool.Object, error) {
-	indexed, rest := s.splitFields(gvk, lo.FieldSelector)
-	selection := liveSelection{
-		server:   s,
-		gvk:      gvk,
-		indexed:  indexed,
-		codec:    packed.NewCodec(),
-		metadata: metadata && len(indexed) == 0,
-		packs:    true,
-	}
-	err := selection.read(liveclient.WithBudget(ctx, s.shared.options.MaxLiveBytes), live, lo, rest)
-	return selection.packed, err
-}
-
-// liveSelection is a list from the API server that is filtered here.
-type liveSelection struct {
-	server   *server
-	gvk      schema.GroupVersionKind
-	indexed  []indexedField
-	codec    *packed.Codec // made when a function needs cached objects
-	metadata bool          // the server is asked for metadata alone
-	packs    bool          // selected objects are packed
-	found    []unstructured.Unstructured
-	packed   []*informerpool.Object // instead of found
-	cut      bool                   // at Limit, with more to follow
-	version  string
-}
-
-// read lists page by page, and keeps the selected objects.
-func (s *liveSelection) read(
-	ctx context.Context, live client.Reader, lo *client.ListOptions, rest fields.Selector,
-) error {
+// read lists in pages, and packs each page before it reads the next, so that a
+// large list takes little more memory than the cache would.
+func (s *liveSelection) read(ctx context.Context, live client.Reader, lo *client.ListOptions) (selected, error) {
 	page := client.ListOptions{
 		LabelSelector: lo.LabelSelector,
-		FieldSelector: rest,
+		FieldSelector: s.rest,
 		Namespace:     lo.Namespace,
 		Limit:         livePage,
 		Raw:           lo.Raw.DeepCopy(), // the client writes the page into it, and others may use it
 	}
+	codec, found := packed.NewCodec(), selected{}
 	for seen := 0; ; {
-		before := s.version
-		items, err := s.page(ctx, live, &page)
+		items, version, err := s.page(ctx, live, &page)
 		switch {
 		case err != nil:
-			return err
-		case before != "" && before != s.version:
-			return fmt.Errorf("%w: pages of a list have different resourceVersions", ErrAnswer)
+			return selected{}, err
+		case found.version != "" && found.version != version:
+			return selected{}, fmt.Errorf("%w: pages of a list have different resourceVersions", ErrAnswer)
 		}
-		if seen += len(items); seen > maxLiveSelected && len(s.indexed) > 0 {
-			return fmt.Errorf("%w: more than %d objects to select from by field %q; "+
-				"only an informer that has synced can", ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
+		found.version = version
+		if seen += len(items); seen > maxLiveSelected && len(s.keep) > 0 {
+			return selected{}, fmt.Errorf("%w: more than %d objects to select from by field %q; "+
+				"only an informer that has synced can", ErrUnsupported, maxLiveSelected, s.field)
 		}
 
-		for i := range items {
-			ok, err := s.selects(&items[i])
+		for _, item := range items {
+			o, err := s.pack(codec, item)
 			if err != nil {
-				return err
+				return selected{}, err
 			}
-			if !ok {
-				continue
+			ok, err := s.keep.pass(o)
+			if err != nil {
+				return selected{}, err
 			}
-			if lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
-				s.cut = true
-				return nil
+			if ok && lo.Limit > 0 && int64(len(found.objects)) == lo.Limit {
+				found.cut = true
+				return found, nil
 			}
-			if err := s.keep(&items[i]); err != nil {
-				return err
+			if ok {
+				found.objects = append(found.objects, o)
 			}
 		}
 
-		if page.Continue == "" {
-			return nil
-		}
-		if lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
-			s.cut = true // as far as is known
-			return nil
+		full := lo.Limit > 0 && int64(len(found.objects)) == lo.Limit
+		if page.Continue == "" || full {
+			found.cut = page.Continue != "" // as far as is known
+			return found, nil
 		}
 	}
 }
@@ -215,107 +190,30 @@ func (s *liveSelection) read(
 // page reads a page of the list, and sets the options for the next one.
 func (s *liveSelection) page(
 	ctx context.Context, live client.Reader, lo *client.ListOptions,
-) ([]unstructured.Unstructured, error) {
-	kind := s.gvk.GroupVersion().WithKind(s.gvk.Kind + "List")
-	if !s.metadata {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(kind)
-		err := live.List(ctx, list, lo)
-		s.version, lo.Continue = list.GetResourceVersion(), list.GetContinue()
-		return list.Items, err
+) (items []runtime.Object, version string, err error) {
+	var list client.ObjectList = &unstructured.UnstructuredList{}
+	if s.metadata {
+		list = &metav1.PartialObjectMetadataList{}
 	}
-
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(kind)
-	err := live.List(ctx, list, lo)
-	s.version, lo.Continue = list.GetResourceVersion(), list.GetContinue()
-	items := make([]unstructured.Unstructured, len(list.Items))
-	for i := range list.Items {
-		if err == nil {
-			items[i].Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&list.Items[i])
-		}
+	list.GetObjectKind().SetGroupVersionKind(s.gvk.GroupVersion().WithKind(s.gvk.Kind + "List"))
+	if err = live.List(ctx, list, lo); err != nil {
+		return nil, "", err
 	}
-
-	return items, err
+	lo.Continue = list.GetContinue()
+	items, err = meta.ExtractList(list)
+	return items, list.GetResourceVersion(), err
 }
 
-// keep keeps a selected object.
-func (s *liveSelection) keep(u *unstructured.Unstructured) error {
-	if !s.packs {
-		s.found = append(s.found, *u)
-		return nil
+// pack returns an object of a page as the cache has it.
+func (s *liveSelection) pack(codec *packed.Codec, item runtime.Object) (*informerpool.Object, error) {
+	u, ok := item.(*unstructured.Unstructured)
+	if !ok {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(item)
+		if err != nil {
+			return nil, err
+		}
+		u = &unstructured.Unstructured{Object: content}
 	}
 	u.SetGroupVersionKind(s.gvk) // not all servers name the kind of each object
-	o, err := s.codec.PackUnstructured(s.codec.Kind(s.gvk), u)
-	s.packed = append(s.packed, o)
-	return err
-}
-
-// selects reports whether all indexed fields select the object.
-func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
-	for _, f := range s.indexed {
-		values, err := f.index.compute(s.server.cluster, client.ObjectKeyFromObject(u),
-			func(r events.Representation) (client.Object, error) { return s.in(r, u) })
-		if err != nil || !fieldSelects(f.Requirement, values) {
-			return false, err
-		}
-	}
-
-	return true, nil
-}
-
-// in returns a copy of the object in a representation.
-func (s *liveSelection) in(r events.Representation, u *unstructured.Unstructured) (client.Object, error) {
-	switch r {
-	case events.Typed, events.AsGiven:
-		fresh, err := s.server.shared.options.Scheme.New(s.gvk)
-		if typed, ok := fresh.(client.Object); err == nil && ok {
-			return typed, s.convert(u, typed)
-		}
-		return u.DeepCopy(), nil
-	case events.Packed:
-		if s.codec == nil {
-			s.codec = packed.NewCodec()
-		}
-		return s.codec.PackUnstructured(s.codec.Kind(s.gvk), u)
-	case events.Metadata:
-		partial := &metav1.PartialObjectMetadata{}
-		return partial, s.convert(u, partial)
-	}
-
-	return u.DeepCopy(), nil
-}
-
-// convert converts an object into another form. The error of the library quotes
-// values, and names neither the object nor the field.
-func (s *liveSelection) convert(u *unstructured.Unstructured, into any) error {
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into) == nil {
-		return nil
-	}
-	document, err := u.MarshalJSON()
-	if err != nil {
-		document = nil
-	}
-	return &packed.DecodeError{
-		GVK:       s.gvk,
-		Namespace: u.GetNamespace(),
-		Name:      u.GetName(),
-		Target:    fmt.Sprintf("%T", into),
-		Field:     misfit.Find(document, reflect.TypeOf(into)),
-		Err:       packed.ErrMismatch,
-	}
-}
-
-// fill puts the selected objects into a list of any representation.
-func (s *liveSelection) fill(list client.ObjectList) error {
-	convert := func(i int, dst runtime.Object) error { return s.convert(&s.found[i], dst) }
-	if l, ok := list.(*unstructured.UnstructuredList); ok {
-		l.Items = s.found
-	} else if err := fillItems(list, len(s.found), convert); err != nil {
-		return err
-	}
-	list.SetResourceVersion(s.version)
-	list.SetContinue(continuation(s.cut))
-	list.SetRemainingItemCount(nil)
-	return nil
+	return codec.PackUnstructured(codec.Kind(s.gvk), u)
 }

@@ -24,7 +24,6 @@ type shared struct {
 	*lifetime
 
 	options Options
-	log     logr.Logger
 	misfits misfit.Log
 	calls   *callback.Calls // of the functions that the operator gave
 	timers  *timetable.Timers
@@ -43,9 +42,11 @@ type lifetime struct {
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
 
-	unstarted notice        // warns if the cache is used and never started
-	live      atomic.Bool   // set at the beginning of Start
-	running   chan struct{} // closed at the beginning of Start
+	log        logr.Logger
+	leaderOnly bool          // Options.LeaderOnly
+	unstarted  sync.Once     // warns if the cache is used and never started
+	live       atomic.Bool   // set at the beginning of Start
+	running    chan struct{} // closed at the beginning of Start
 
 	tasks sync.WaitGroup // every goroutine; Add is called under mu
 	mu    struct {
@@ -55,12 +56,10 @@ type lifetime struct {
 	}
 }
 
-// newLifetime returns a lifetime that has not begun. leaderOnly is
-// Options.LeaderOnly.
-func newLifetime(log logr.Logger, leaderOnly bool) *lifetime {
-	l := &lifetime{running: make(chan struct{})}
-	l.ctx, l.cancel = context.WithCancelCause(logr.NewContext(context.Background(), log))
-	l.unstarted.log, l.unstarted.over = log, leaderOnly // then it waits for its manager to lead
+// newLifetime returns a lifetime that has not begun.
+func newLifetime(o *Options) *lifetime {
+	l := &lifetime{log: o.Logger, leaderOnly: o.LeaderOnly, running: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	return l
 }
 
@@ -76,52 +75,28 @@ func (l *lifetime) spawn(f func()) bool {
 	return true
 }
 
-// used records a request that has an effect only while the cache runs.
-func (l *lifetime) used() {
-	if !l.live.Load() {
-		l.unstarted.set()
-	}
-}
-
 // noticeAfter is how long after its first use a ClusterCache that was not
 // started logs that, and how long after its start one that knows no cluster
 // does. A program that starts its manager takes less time to do so.
 const noticeAfter = 4 * time.Second
 
-// notice logs that a ClusterCache is used and was never started. It needs no
-// goroutine until it is due.
-type notice struct {
-	log logr.Logger
-
-	mu    sync.Mutex // protects what follows; nothing else is locked under it
-	timer *time.Timer
-	over  bool
-}
-
-// set begins the notice, unless it has begun or is over.
-func (n *notice) set() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.over || n.timer != nil {
+// used records a request that has an effect only while the cache runs. If that
+// was never started, it is logged.
+func (l *lifetime) used() {
+	if l.live.Load() || l.leaderOnly { // then it waits for its manager to lead
 		return
 	}
-	n.timer = time.AfterFunc(noticeAfter, func() {
-		if n.end() {
-			n.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
-				"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
-				"or by the program itself")
-		}
-	})
-}
+	l.unstarted.Do(func() {
+		time.AfterFunc(noticeAfter, func() {
+			l.mu.Lock()
+			started := l.mu.started
+			l.mu.Unlock()
 
-// end ends the notice, and reports whether it was not over.
-func (n *notice) end() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	over := n.over
-	n.over = true
-	if n.timer != nil {
-		n.timer.Stop()
-	}
-	return !over
+			if !started {
+				l.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until "+
+					"its Start is called, by a manager it was added to (mgr.Add or SetupWithManager) "+
+					"or by the program itself")
+			}
+		})
+	})
 }

@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,9 +84,7 @@ type worker struct {
 	failed atomic.Int64  // calls of the handler that panicked
 	caller atomic.Uint64 // the goroutine of the last call
 	done   chan struct{} // closed once the handler is called no more
-
-	mu      sync.Mutex // protects started; nothing else is locked under it
-	started bool
+	begun  atomic.Bool
 }
 
 func newWorker(ctx context.Context, of *shared) *worker {
@@ -98,16 +95,7 @@ func newWorker(ctx context.Context, of *shared) *worker {
 
 // begin reports whether the caller has to call work: not after stop or another
 // begin.
-func (w *worker) begin() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	if w.started || w.ctx.Err() != nil {
-		return false
-	}
-	w.started = true
-	return true
-}
+func (w *worker) begin() bool { return w.ctx.Err() == nil && !w.begun.Swap(true) }
 
 // work runs a loop of calls, and calls end once the handler is called no more.
 func (w *worker) work(loop, end func()) {
@@ -139,11 +127,7 @@ func (w *worker) call(name string, handle func(), keys ...any) {
 func (w *worker) stop() { w.cancel() }
 
 func (w *worker) wait(ctx context.Context) error {
-	w.mu.Lock()
-	started := w.started
-	w.mu.Unlock()
-
-	if !started || w.caller.Load() == callback.Goroutine() {
+	if !w.begun.Load() || w.caller.Load() == callback.Goroutine() {
 		return nil // start does nothing after stop
 	}
 	select {

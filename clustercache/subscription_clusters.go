@@ -58,7 +58,7 @@ func (s *clusterSubscription) run() {
 	defer silences.stop()
 
 	for {
-		e, ok := s.queue.next(s.ctx)
+		e, ok := next(s.ctx, s.queue.changed, s.queue.take)
 		if !ok {
 			return
 		}
@@ -89,9 +89,8 @@ type silences struct {
 	after []time.Duration // sorted
 	queue *clusterSubscriber
 
-	mu      sync.Mutex // protects the fields below; taken before the timers' lock
-	of      map[client.ObjectKey]*silence
-	stopped bool
+	mu sync.Mutex                    // protects of; taken before the timers' lock
+	of map[client.ObjectKey]*silence // nil once it has stopped
 }
 
 // silence is that of one cluster.
@@ -110,9 +109,6 @@ func (s *silences) consider(key client.ObjectKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if s.stopped {
-		return
-	}
 	of := s.of[key]
 	if of == nil {
 		of = &silence{timer: timetable.NewTimer(func() { s.look(key) })}
@@ -127,7 +123,7 @@ func (s *silences) look(key client.ObjectKey) {
 	c := s.fleet.find(key)
 	s.mu.Lock()
 	of := s.of[key]
-	if of == nil || s.stopped {
+	if of == nil {
 		s.mu.Unlock()
 		return
 	}
@@ -180,9 +176,8 @@ func (s *silences) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.stopped = true
 	for _, of := range s.of {
 		s.fleet.timers.Set(of.timer, time.Time{})
 	}
-	clear(s.of)
+	s.of = nil
 }

@@ -71,11 +71,11 @@ func (s *levelSubscription[K]) start() {
 
 func (s *levelSubscription[K]) run() {
 	for {
-		key, initial, ok := s.queue.next(s.ctx)
+		of, ok := next(s.ctx, s.queue.changed, s.queue.take)
 		if !ok {
 			return
 		}
-		s.call(s.callback, func() { s.deliver(key, initial) })
+		s.call(s.callback, func() { s.deliver(of.key, of.initial) })
 	}
 }
 

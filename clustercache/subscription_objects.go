@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/internal/members"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -36,10 +37,11 @@ type objectSubscription struct {
 	misfit atomic.Int64                                      // events whose object could not be converted
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
+	own    *members.Set[*cluster, []*Watch] // of wanted; empty without Selection.Watch
 
-	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
-	watches map[*cluster]map[wants.Selection]*Watch
-	started bool
+	started atomic.Bool
+
+	mu      sync.Mutex // protects stopped; taken before the lock of the timers
 	stopped bool
 }
 
@@ -81,12 +83,7 @@ func (s *objectSubscription) representation(gvk schema.GroupVersionKind) events.
 // others. It does not block. It does nothing after stop or another start.
 func (s *objectSubscription) start() {
 	s.fleet.used()
-	s.mu.Lock()
-	started := s.started
-	s.started = true
-	s.mu.Unlock()
-
-	if started {
+	if s.started.Swap(true) {
 		return
 	}
 	// The subscription is registered first: a cluster or lease that is added
@@ -148,12 +145,14 @@ func (s *objectSubscription) kinds() (names []string) {
 	return names
 }
 
-// wants reports whether the subscription selects c. It recovers from a panic of
-// Selection.Clusters, which must not reach the code that adds a cluster.
-func (s *objectSubscription) wants(c *cluster) (ok bool) {
-	if s.spec.ClusterSelector != nil && !c.matches(s.spec.ClusterSelector) {
-		return false
-	}
+// matches reports whether the selection's labels select c.
+func (s *objectSubscription) matches(c *cluster) bool {
+	return s.spec.ClusterSelector == nil || c.matches(s.spec.ClusterSelector)
+}
+
+// chosen reports whether Selection.Clusters selects c. It recovers from a panic,
+// which must not reach the code that adds a cluster.
+func (s *objectSubscription) chosen(c *cluster) (ok bool) {
 	if s.spec.Clusters == nil {
 		return true
 	}
@@ -164,54 +163,90 @@ func (s *objectSubscription) wants(c *cluster) (ok bool) {
 	return ok && err == nil // a panic leaves the cluster out
 }
 
-// leaseAdded is called for every lease of a cluster.
-func (s *objectSubscription) leaseAdded(c *cluster, want *wants.Want) {
+// enter takes the watches of a selected cluster, and its present leases.
+func (s *objectSubscription) enter(c *cluster) {
+	s.consider(c)
+	for _, want := range c.wants.Index.Readable() {
+		s.follow(c, want)
+	}
+}
+
+// follow is called for every lease of a cluster. It delivers the events of the
+// lease if the subscription selects the cluster, and none otherwise. A cluster
+// that is gone still has deletes to deliver.
+func (s *objectSubscription) follow(c *cluster, want *wants.Want) {
 	narrower, ok := s.narrower(want.Selection)
-	if ok && s.wants(c) {
-		_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
-		s.leaveUnlessSelected(c)
+	if !ok {
+		return
+	}
+	for again := true; again; {
+		selected := s.matches(c)
+		switch {
+		case selected && !s.chosen(c):
+			return
+		case selected:
+			_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
+		case c.conn.View().Phase != phase.Gone:
+			s.pool.Remove(want.Lease())
+		}
+		again = s.matches(c) != selected
 	}
 }
 
 // relabeled is called when the labels of a cluster have become known, or have
 // changed.
 func (s *objectSubscription) relabeled(c *cluster) {
-	if s.spec.ClusterSelector == nil {
-		return
-	}
-	s.enter(c)
-	s.leaveUnlessSelected(c)
-}
-
-// enter takes the watches of a selected cluster, and its present leases.
-func (s *objectSubscription) enter(c *cluster) {
-	if !s.wants(c) {
-		return
-	}
-	s.clusterAdded(c)
-	for _, want := range c.wants.Index.Readable() {
-		s.leaseAdded(c, want)
+	if s.spec.ClusterSelector != nil {
+		s.enter(c)
 	}
 }
 
-// leaveUnlessSelected ends the delivery of a cluster's events, and releases its
-// watches, if its labels do not match. A cluster that is gone still has deletes
-// to deliver: see phaseChanged.
-func (s *objectSubscription) leaveUnlessSelected(c *cluster) {
-	selector := s.spec.ClusterSelector
-	if selector == nil || c.conn.View().Phase == phase.Gone || c.matches(selector) {
-		return
+// consider is called with each change of a cluster. It takes watches in it, or
+// releases them.
+func (s *objectSubscription) consider(c *cluster) {
+	switch {
+	case !s.own.Due(c):
+	case s.watches(c):
+		s.own.Look(c)
+	default:
+		s.fleet.spawn(func() { s.own.Look(c) }) // not on the goroutine that handles the cluster's mailbox
 	}
-	for _, want := range c.wants.Index.Readable() {
-		s.pool.Remove(want.Lease())
+}
+
+// watches reports whether the subscription has to have watches in c, if that is
+// chosen.
+func (s *objectSubscription) watches(c *cluster) bool {
+	return s.spec.Watch && c.conn.View().Phase != phase.Gone &&
+		(!s.spec.Owned || s.fleet.tenure.Serves(c.key)) && s.matches(c)
+}
+
+func (s *objectSubscription) acquire(c *cluster) ([]*Watch, bool) {
+	if !s.chosen(c) {
+		return nil, false
 	}
-	s.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
-		if c.conn.View().Phase == phase.Gone || c.matches(selector) {
-			return // meanwhile
+	watches := make([]*Watch, 0, len(s.wanted))
+	for _, id := range s.wanted {
+		want := c.wants.Acquire(id)
+		if want == nil { // the cluster is being forgotten; its successor is considered by itself
+			s.release(c, watches)
+			return nil, false
 		}
-		s.leave(c)
-		s.enter(c) // it may have been selected again just before
-	})
+		watches = append(watches, newWatch(c, want))
+	}
+	return watches, true
+}
+
+// release ends the watches of a cluster. They must not keep a cluster known
+// that no longer exists, even if the subscription is paused or its handler slow:
+// the subscription alone keeps the deletes that the handler has yet to receive.
+func (s *objectSubscription) release(c *cluster, watches []*Watch) {
+	for _, w := range watches {
+		if c.conn.View().Phase == phase.Gone {
+			w.retire()
+		} else {
+			w.Release()
+		}
+	}
 }
 
 // narrower reports whether the subscription wants events of a watch, and
@@ -237,124 +272,15 @@ func (s *objectSubscription) narrower(id wants.Selection) (keys []informerpool.K
 	return keys, len(keys) > 0
 }
 
-// clusterAdded is called for every cluster. It takes the watches that the
-// subscription lacks in it.
-func (s *objectSubscription) clusterAdded(c *cluster) {
-	if !s.spec.Watch || c.conn.View().Phase == phase.Gone || !s.serves(c) || !s.wants(c) {
-		return
-	}
-	for _, id := range s.wanted {
-		if s.has(c, id) {
-			continue
-		}
-		want := c.wants.Acquire(id)
-		if want == nil {
-			continue // the cluster is being forgotten; its successor gets a call of its own
-		}
-		w := newWatch(c, want)
-		s.mu.Lock()
-		surplus := s.stopped || s.watches[c][id] != nil
-		if !surplus && s.watches[c] == nil {
-			s.watches[c] = map[wants.Selection]*Watch{}
-		}
-		if !surplus {
-			s.watches[c][id] = w
-		}
-		s.mu.Unlock()
-
-		if surplus {
-			w.Release()
-		}
-	}
-
-	if !s.serves(c) { // any more, and leave found no watch
-		s.leave(c)
-	}
-	s.leaveUnlessSelected(c)
-}
-
-func (s *objectSubscription) has(c *cluster, id wants.Selection) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopped || s.watches[c][id] != nil
-}
-
-// serves reports whether the subscription may have watches in c.
-func (s *objectSubscription) serves(c *cluster) bool {
-	return !s.spec.Owned || c.fleet.tenure.Serves(c.key)
-}
-
 // reassigned is called when c's slot has changed.
 func (s *objectSubscription) reassigned(c *cluster, gained bool) {
-	switch {
-	case !s.spec.Owned:
-	case s.serves(c):
-		s.clusterAdded(c)
-	default:
-		s.leave(c)
+	if !s.spec.Owned {
+		return
 	}
-
-	if s.spec.Owned && gained {
+	s.consider(c)
+	if gained {
 		s.resyncCluster(c)
 	}
-}
-
-// leave releases the watches of a cluster that the subscription may no longer
-// have watches in.
-func (s *objectSubscription) leave(c *cluster) {
-	s.mu.Lock()
-	watches := s.watches[c]
-	delete(s.watches, c)
-	s.mu.Unlock()
-
-	for _, w := range watches {
-		w.Release()
-	}
-	if s.serves(c) { // again, and clusterAdded found no watch lacking
-		s.clusterAdded(c)
-	}
-}
-
-// phaseChanged is called for every change of a cluster's phase. The
-// subscription's watches must not keep a cluster known that no longer exists,
-// even if the subscription is paused or its handler slow: the subscription
-// alone keeps the deletes that the handler has yet to receive.
-func (s *objectSubscription) phaseChanged(c *cluster) {
-	if c.conn.View().Phase != phase.Gone {
-		s.clusterAdded(c)
-		return
-	}
-	s.mu.Lock()
-	watches := maps.Clone(s.watches[c])
-	s.mu.Unlock()
-
-	if len(watches) == 0 {
-		return
-	}
-	s.fleet.spawn(func() { // not on the goroutine that handles the cluster's mailbox
-		for id, w := range watches {
-			s.letGo(c, id, w)
-		}
-	})
-}
-
-// letGo releases a watch of a cluster, unless the cluster is back.
-func (s *objectSubscription) letGo(c *cluster, id wants.Selection, w *Watch) {
-	s.mu.Lock()
-	if c.conn.View().Phase != phase.Gone || s.watches[c][id] != w {
-		s.mu.Unlock()
-		return
-	}
-	delete(s.watches[c], id)
-	if len(s.watches[c]) == 0 {
-		delete(s.watches, c)
-	}
-	s.mu.Unlock()
-
-	w.retire()
-	// The cluster may have come back just before the delete above, when
-	// clusterAdded found no watch lacking.
-	s.clusterAdded(c)
 }
 
 // Trigger delivers an object again, if it is cached.
@@ -409,17 +335,11 @@ func (s *objectSubscription) stop() {
 	s.mu.Lock()
 	s.stopped = true
 	s.fleet.timers.Set(s.resync, time.Time{})
-	watches := s.watches
-	s.watches = nil
 	s.mu.Unlock()
 
 	s.others.remove(s) // after stopped was set: see start
 	s.pool.Stop()
-	for _, of := range watches {
-		for _, w := range of {
-			w.Release()
-		}
-	}
+	s.own.Close()
 }
 
 func (s *objectSubscription) wait(ctx context.Context) error { return s.pool.Close(ctx) }
@@ -467,12 +387,10 @@ func (s *subscriptions) started() []*objectSubscription {
 func (s *subscriptions) changed(c *cluster, what change) {
 	for _, o := range s.started() {
 		switch what {
-		case isKnown:
-			o.clusterAdded(c)
+		case isKnown, phaseChanged:
+			o.consider(c)
 		case isGained, reassigned:
 			o.reassigned(c, what == isGained)
-		case phaseChanged:
-			o.phaseChanged(c)
 		case relabeled:
 			o.relabeled(c)
 		}
@@ -482,7 +400,7 @@ func (s *subscriptions) changed(c *cluster, what change) {
 // bound is called for every want that has got its lease. It does not block.
 func (s *subscriptions) bound(c *cluster, want *wants.Want) {
 	for _, o := range s.started() {
-		o.leaseAdded(c, want)
+		o.follow(c, want)
 	}
 }
 
@@ -511,7 +429,9 @@ func (s *subscriptions) selected(spec events.Selection) ([]wants.Selection, erro
 				Err:   fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported),
 			}
 		}
-		ids = append(ids, id)
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
 		return nil
 	}
 	for i, kind := range spec.Kinds {
@@ -548,13 +468,18 @@ func (s *subscriptions) subscribe(spec events.Selection, handle func(events.Obje
 		return nil, ErrClosed
 	}
 	o := &objectSubscription{
-		fleet:   s.fleet,
-		others:  s,
-		spec:    spec,
-		wanted:  wanted,
-		given:   s.given(spec),
-		watches: map[*cluster]map[wants.Selection]*Watch{},
+		fleet:  s.fleet,
+		others: s,
+		spec:   spec,
+		wanted: wanted,
+		given:  s.given(spec),
 	}
+	o.own = members.New(members.Config[*cluster, []*Watch]{
+		Wanted:  o.watches,
+		Acquire: o.acquire,
+		Entered: func(*cluster, []*Watch) {},
+		Left:    o.release,
+	})
 	o.pool = s.fleet.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { o.handle(e, handle) }))
 	o.resync = timetable.NewTimer(o.resyncDue)
 

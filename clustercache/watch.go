@@ -57,34 +57,34 @@ func (w *Watch) GVK() schema.GroupVersionKind { return w.want.GVK }
 // Release gives up the reference. It is idempotent and does not wait. The last
 // release stops the informer after Options.Informers.Linger. The cluster stays
 // known.
-func (w *Watch) Release() { w.end(w.c.wants.Release) }
+func (w *Watch) Release() { w.end((*informerpool.Lease).Release) }
 
 // ReleaseCluster is Release, and then disconnects and forgets the cluster
 // unless it is engaged, has another watch, or is listed by the resolver while
 // Options.Discover is set.
 func (w *Watch) ReleaseCluster() {
-	w.end(func(want *wants.Want) {
-		w.c.wants.Release(want)
+	if w.end((*informerpool.Lease).Release) {
 		w.c.leave()
-	})
+	}
 }
 
-// drop is Release for a watch that was kept long enough: the informer does not
-// linger.
+// drop is ReleaseCluster for a watch that was kept long enough: the informer
+// does not linger.
 func (w *Watch) drop() {
-	w.end(func(want *wants.Want) {
-		w.c.wants.Drop(want)
+	if w.end((*informerpool.Lease).ReleaseNow) {
 		w.c.leave()
-	})
+	}
 }
 
 // retire is Release for a cluster that is gone: handlers receive the deletes
 // afterwards.
-func (w *Watch) retire() { w.end(w.c.wants.Retire) }
+func (w *Watch) retire() { w.end((*informerpool.Lease).Retire) }
 
-// end gives up the reference in one of the ways that there are, once.
-func (w *Watch) end(give func(*wants.Want)) {
+// end gives up the reference, and ends the last one's lease in one of the ways
+// that there are. It returns false if that was done before.
+func (w *Watch) end(lease func(*informerpool.Lease)) (first bool) {
 	w.once.Do(func() {
+		first = true
 		close(w.released)
 		w.mu.Lock()
 		registrations := w.registrations // to which none is added any more
@@ -94,8 +94,9 @@ func (w *Watch) end(give func(*wants.Want)) {
 		for r := range registrations {
 			r.stop()
 		}
-		give(w.want)
+		w.c.wants.Release(w.want, lease)
 	})
+	return first
 }
 
 // Close is Release, and then waits until no handler of the watch is being

@@ -90,7 +90,7 @@ func (s *SelectResolver) Resolve(ctx context.Context, cluster Cluster) (Access, 
 func (s *SelectResolver) ask(ctx context.Context, cluster Cluster) error {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	_, err := callback.ApartUntil(ctx, "Resolver.Resolve",
+	_, err := callback.Until(ctx, nil, "Resolver.Resolve",
 		func() (Access, error) { return s.Resolve(ctx, cluster) }, func(Access, error) {})
 	return err
 }

@@ -6,11 +6,10 @@
 // process must not end, other callers must not wait forever, and the failure
 // must be reported.
 //
-// A panic is recovered on the goroutine of the call. The end of the goroutine
-// cannot be recovered from, so [Apart] and [Aside] run the function on a
-// goroutine of its own, which costs about a microsecond. Where that is too
-// much, the caller's own goroutine ends, and its deferred functions must do the
-// rest of its work; [Caught] helps them. [Goroutine] numbers
+// The end of a goroutine cannot be recovered from, so [Apart] and [Until] run
+// the function on a goroutine of its own, which costs about a microsecond. Where
+// that is too much, the caller's own goroutine ends, and its deferred functions
+// must do the rest of its work; [Caught] helps them. [Goroutine] numbers
 // goroutines, so that a callback is recognized that closes what calls it.
 //
 // # Tests
@@ -62,37 +61,29 @@ func (e *PanicError) Unwrap() error { return e.cause }
 // ErrGoexit indicates that a callback ended its goroutine.
 var ErrGoexit = errors.New("called runtime.Goexit")
 
-// Protect returns what f returns, or a [*PanicError] if it panics. It does not
-// return if f ends the goroutine: see [Apart].
-func Protect(name string, f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = caught(name, v, true)
-		}
+// Apart runs f on a goroutine of its own and returns what it returns, or a
+// [*PanicError] if f panics or ends that goroutine.
+func Apart(name string, f func() error) error { return apart(name, f, true) }
+
+// ApartSecret is like Apart, for a function that receives secrets: the value of
+// its panic is shown only if it is an error of the runtime, which contains none.
+func ApartSecret(name string, f func() error) error { return apart(name, f, false) }
+
+func apart(name string, f func() error, show bool) error {
+	done := make(chan error, 1)
+	go func() {
+		returned := false
+		var err error
+		defer func() {
+			if !returned {
+				err = caught(name, recover(), show)
+			}
+			done <- err
+		}()
+		err = f()
+		returned = true
 	}()
-	return f()
-}
-
-// ProtectSecret is like Protect, for a function that receives secrets: the
-// value of its panic is shown only if it is an error of the runtime, which
-// contains none.
-func ProtectSecret(name string, f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = caught(name, v, false)
-		}
-	}()
-	return f()
-}
-
-// Apart is like Protect, but runs f on a goroutine of its own and waits for it.
-// If f ends its goroutine, Apart returns an error, too.
-func Apart(name string, f func() error) error { return <-Aside(name, f) }
-
-// ApartSecret is like Apart, for a function that receives secrets; see
-// [ProtectSecret].
-func ApartSecret(name string, f func() error) error {
-	return <-aside(name, f, ProtectSecret)
+	return <-done
 }
 
 // Caught returns the error for a recovered panic. If value is nil, there was no
@@ -127,26 +118,4 @@ func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		log.V(1).Info("Stack of the panic", "callback", p.Callback, "stack", string(p.Stack))
 	}
-}
-
-// Aside starts f on a goroutine of its own and returns a channel that delivers
-// its error, because f may ignore every signal. A panic is an error, and so is
-// the end of the goroutine by [runtime.Goexit].
-func Aside(name string, f func() error) <-chan error { return aside(name, f, Protect) }
-
-func aside(name string, f func() error, protect func(string, func() error) error) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		returned := false
-		var err error
-		defer func() {
-			if !returned {
-				err = Caught(name, nil)
-			}
-			done <- err
-		}()
-		err = protect(name, f)
-		returned = true
-	}()
-	return done
 }

@@ -4,6 +4,7 @@
 package callback_test
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"strings"
@@ -19,13 +20,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errOwn = errors.New("own")
 
+func until(name string, f func() error) error {
+	_, err := callback.Until(context.Background(), nil, name,
+		func() (struct{}, error) { return struct{}{}, f() }, func(struct{}, error) {})
+	return err
+}
+
 // TestHazardCallbackEndsItsGoroutine: a caller that waits for the callback must
 // continue.
 func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	for name, call := range map[string]func(string, func() error) error{
 		"Apart":       callback.Apart,
 		"ApartSecret": callback.ApartSecret,
-		"Aside":       func(name string, f func() error) error { return <-callback.Aside(name, f) },
+		"Until":       until,
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := call("Ready", func() error { runtime.Goexit(); return nil })
@@ -45,7 +52,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 // shown.
 func TestPanicsAreErrors(t *testing.T) {
 	for name, call := range map[string]func(string, func() error) error{
-		"Protect": callback.Protect, "Apart": callback.Apart,
+		"Apart": callback.Apart, "Until": until,
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := call("Ready", func() error { panic(errOwn) })
@@ -55,14 +62,8 @@ func TestPanicsAreErrors(t *testing.T) {
 			require.Less(t, len(err.Error()), 600)
 		})
 	}
-	for name, call := range map[string]func(string, func() error) error{
-		"ProtectSecret": callback.ProtectSecret, "ApartSecret": callback.ApartSecret,
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := call("Ready", func() error { panic("s3cret") })
-			require.EqualError(t, err, "Ready panicked: a value of type string")
-			err = call("Ready", func() error { _ = []int{}[len(name)]; return nil })
-			require.ErrorContains(t, err, "index out of range")
-		})
-	}
+	err := callback.ApartSecret("Ready", func() error { panic("s3cret") })
+	require.EqualError(t, err, "Ready panicked: a value of type string")
+	err = callback.ApartSecret("Ready", func() error { _ = []int{}[len(errOwn.Error())]; return nil })
+	require.ErrorContains(t, err, "index out of range")
 }

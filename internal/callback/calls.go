@@ -37,7 +37,7 @@ func (e *DeafError) Unwrap() error { return e.Cause }
 
 // Calls calls the user's functions, and reports their panics. It counts the
 // running calls by name, so that the error of a program that ends can name
-// those it did not wait for.
+// those it did not wait for. A nil *Calls neither reports nor counts.
 type Calls struct {
 	log     logr.Logger
 	counted func(callback string)
@@ -78,6 +78,9 @@ func (c *Calls) Wait(ctx context.Context) {
 
 // Enter records a running call, until exit is called.
 func (c *Calls) Enter(name string) (exit func()) {
+	if c == nil {
+		return func() {}
+	}
 	c.add(name, 1)
 	return func() { c.add(name, -1) }
 }
@@ -119,6 +122,9 @@ func (c *Calls) Call(name string, f func() error, keysAndValues ...any) error {
 
 // Panicked counts and logs the panic of a function, and returns it.
 func (c *Calls) Panicked(p *PanicError, keysAndValues ...any) error {
+	if c == nil {
+		return p
+	}
 	c.counted(p.Callback)
 	Log(c.log, p, "Callback panicked", append([]any{"callback", p.Callback}, keysAndValues...)...)
 	return p
@@ -126,51 +132,26 @@ func (c *Calls) Panicked(p *PanicError, keysAndValues ...any) error {
 
 // Until calls a function on its own goroutine and returns its result. If the
 // function does not heed the end of ctx, Until returns a [*DeafError] and
-// leaves the goroutine behind; late receives the result in the end. A panic
-// becomes an error.
-func Until[T any](ctx context.Context, c *Calls, name string, f func() (T, error), late func(T, error)) (T, error) {
-	exit := c.Enter(name)
-	return until(ctx, name, f, late, func(p *PanicError) error {
-		if p != nil {
-			err := c.Panicked(p)
-			exit()
-			return err
-		}
-		exit()
-		return nil
-	})
-}
-
-// ApartUntil is like [Until], without Calls: see [Apart].
-func ApartUntil[T any](ctx context.Context, name string, f func() (T, error), late func(T, error)) (T, error) {
-	return until(ctx, name, f, late, func(p *PanicError) error {
-		if p != nil {
-			return p
-		}
-		return nil
-	})
-}
-
-// until calls ended on the goroutine of the function when that has ended, with
-// its panic or nil.
-func until[T any](
-	ctx context.Context, name string, f func() (T, error), late func(T, error), ended func(*PanicError) error,
+// leaves the goroutine behind; late receives the result in the end. A panic, or
+// the end of the goroutine, becomes an error.
+func Until[T any](
+	ctx context.Context, c *Calls, name string, f func() (T, error), late func(T, error), keysAndValues ...any,
 ) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	results := make(chan result) // taken by until, or left to late
-	given := make(chan struct{}) // closed when until no longer waits
+	exit := c.Enter(name)
+	results := make(chan result) // taken by Until, or left to late
+	given := make(chan struct{}) // closed when Until no longer waits
 	go func() {
 		var r result
 		returned := false
 		defer func() {
-			if returned {
-				_ = ended(nil)
-			} else {
-				r.err = ended(Caught(name, recover()))
+			if !returned {
+				r.err = c.Panicked(Caught(name, recover()), keysAndValues...)
 			}
+			exit()
 			select {
 			case results <- r:
 			case <-given:

@@ -40,10 +40,8 @@ type Meter struct {
 
 	apiVersion, kind string
 	namespace, name  string
-
-	identify     bool   // whether the following are kept
-	uid, version string // of the metadata
-	detailsUID   string // of a Status
+	uid, version     string // of the metadata
+	detailsUID       string // of a Status
 }
 
 // frame is an open object or array.
@@ -76,12 +74,6 @@ func (m *Meter) TypeMeta() (apiVersion, kind string) { return m.apiVersion, m.ki
 
 // Named returns the namespace and name in the metadata of the last document.
 func (m *Meter) Named() (namespace, name string) { return m.namespace, m.name }
-
-// Identify makes the meter keep what Identified returns.
-func (m *Meter) Identify() *Meter {
-	m.identify = true
-	return m
-}
 
 // Identified returns the uid and the resourceVersion of the object that the
 // last document contains, or the uid of the one that it is a Status about.
@@ -314,7 +306,6 @@ func (m *Meter) labelOf(f *frame) *string {
 		return &m.name
 	case f.meta && string(m.key) == "namespace":
 		return &m.namespace
-	case !m.identify:
 	case f.meta && string(m.key) == "uid":
 		return &m.uid
 	case f.meta && string(m.key) == "resourceVersion":

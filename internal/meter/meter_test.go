@@ -174,7 +174,7 @@ func TestIdentityIsThatOfTheObjectOrOfTheOneAStatusIsAbout(t *testing.T) {
 		`{"kind":"Widget","details":{"uid":"no"},"metadata":{"uid":"a"}}`:                    {"a", ""},
 		`{"kind":"Status","details":{"causes":[{"uid":"no"}]},"x":{"details":{"uid":"no"}}}`: {"", ""},
 	} {
-		m := New(reflect.TypeFor[metav1.Status]()).Identify()
+		m := New(reflect.TypeFor[metav1.Status]())
 		m.Feed([]byte(doc))
 		uid, version := m.Identified()
 		require.Equal(t, want, []string{uid, version}, doc)

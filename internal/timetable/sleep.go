@@ -19,3 +19,12 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// Wake puts something into a channel of one slot, unless it has something: what
+// waits there looks again, once for all that has happened.
+func Wake(slot chan<- struct{}) {
+	select {
+	case slot <- struct{}{}:
+	default:
+	}
+}

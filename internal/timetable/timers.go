@@ -55,10 +55,7 @@ func (q *Timers) SetSooner(t *Timer, at time.Time) {
 func (q *Timers) unlock(first bool) {
 	q.mu.Unlock()
 	if first {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+		Wake(q.wake)
 	}
 }
 

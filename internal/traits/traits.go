@@ -19,14 +19,11 @@ import (
 // nothing else.
 func Name(fieldSelector string) string {
 	selector, err := fields.ParseSelector(fieldSelector)
-	if err != nil {
+	if err != nil || len(selector.Requirements()) != 1 {
 		return ""
 	}
-	terms := selector.Requirements()
-	if len(terms) != 1 || terms[0].Field != "metadata.name" || terms[0].Operator == selection.NotEquals {
-		return ""
-	}
-	return terms[0].Value
+	name, _ := selector.RequiresExactMatch("metadata.name")
+	return name
 }
 
 // Label returns a label that all objects of a label selector have, if there is

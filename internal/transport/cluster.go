@@ -58,7 +58,7 @@ func (c *cluster) callForeign(
 	if c.deaf.Load() >= maxDeaf {
 		return nil, &trusted{err: &callback.DeafError{Callback: name, Cause: os.ErrDeadlineExceeded}}
 	}
-	resp, err := callback.ApartUntil(ctx, name, func() (*http.Response, error) {
+	resp, err := callback.Until(ctx, nil, name, func() (*http.Response, error) {
 		return next.RoundTrip(req)
 	}, func(late *http.Response, err error) {
 		c.deaf.Add(-1)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // start is the part of a cluster's state that an attempt works from, as of its
@@ -54,17 +55,12 @@ const bound = 24
 func (a *attempt) run() {
 	defer a.cancel()
 	const name = "transport of the access"
-	calls, asOf := a.cfg.Calls, a.changes.Load()
+	asOf := a.changes.Load()
 	// The end of a.ctx, by contrast, is waited for: work heeds it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), bound*a.cfg.ProbeTimeout)
 	defer cancel()
-	m, err := callback.Until(ctx, calls, name, func() (m message, err error) {
-		err = calls.Call(name, func() error {
-			m = a.work(a)
-			return nil
-		}, "cluster", a.lookup.name)
-		return m, err
-	}, func(late message, _ error) { late.found.drop() })
+	m, err := callback.Until(ctx, a.cfg.Calls, name, func() (message, error) { return a.work(a), nil },
+		func(late message, _ error) { late.found.drop() }, "cluster", a.lookup.name)
 	if err != nil {
 		m = message{Event: failure(a.start.revision, err)}
 		m.Changes = asOf // without Changes, the next attempt would follow at once
@@ -77,8 +73,5 @@ func (a *attempt) run() {
 // notify passes a newer value of Changes to the attempt. It does not wait.
 func (a *attempt) notify(changes uint64) {
 	a.changes.Store(changes)
-	select {
-	case a.renewed <- struct{}{}:
-	default:
-	}
+	timetable.Wake(a.renewed)
 }

@@ -41,24 +41,11 @@ func (p *prover) confirmOnce(ctx context.Context, v *View) (began bool, err erro
 		p.mu.Unlock()
 		return true, nil
 	}
-	q := p.mu.confirming
-	if began = q == nil; began {
-		q = &question{done: make(chan struct{})}
-		if !p.cfg.Spawn(func() { p.askStreams(q, v) }) {
-			p.mu.Unlock()
-			return began, ErrClosed
-		}
-		p.mu.confirming = q
-	}
-
+	began = p.mu.confirming == nil
+	q := p.flyLocked(&p.mu.confirming, func(q *question) { p.askStreams(q, v) })
 	p.mu.Unlock()
 
-	select {
-	case <-q.done:
-		return began, q.err
-	case <-ctx.Done():
-		return began, context.Cause(ctx)
-	}
+	return began, q.answered(ctx)
 }
 
 // askStreams sends the identity query over the connections of watches. Without

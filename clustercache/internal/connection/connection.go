@@ -15,6 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -90,6 +91,7 @@ func New(cfg *Config, key client.ObjectKey, hooks Hooks) *Connection {
 		},
 	})
 	c.transport.Shut(ErrConnecting)
+	c.signs.opinions = every(sickPause)
 	c.lookup = lookup{
 		cfg:   cfg,
 		hooks: hooks,
@@ -104,6 +106,9 @@ func New(cfg *Config, key client.ObjectKey, hooks Hooks) *Connection {
 		view:      &c.view,
 		signs:     &c.signs,
 		report:    func(e phase.Event) { c.post(message{Event: e}) },
+
+		opinions:   every(identity.Retry),
+		suspicions: every(sickPause),
 	}
 	c.prover.queries = queries{
 		cluster:  c.name,

@@ -116,7 +116,7 @@ func (q *queries) alive(ctx context.Context, ask getter, path string) (answered 
 		path = fallbackPath
 		err = q.once(ctx, ask, path)
 	}
-	q.signs.busy.noteProbe(err)
+	note(&q.signs.busy.probe, err)
 	if class := transport.Classify(err); class == transport.Forbidden || class == transport.Throttled {
 		return path, nil
 	}

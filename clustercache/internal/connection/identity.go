@@ -148,7 +148,7 @@ func (q *queries) uid(ctx context.Context, ask getter) (string, error) {
 	}
 	uid, err := q.readUID(stored, ask, identityPath)
 	cancel()
-	q.signs.busy.noteProof(err)
+	note(&q.signs.busy.proof, err)
 	class := transport.Classify(err)
 	sick = sick && (class == transport.Server || class == transport.Timeout)
 	if sick {
@@ -213,7 +213,7 @@ func (q *queries) discovers(ctx context.Context, ask getter) error {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	proof, err := ask(ctx, discoveryPath)
-	q.signs.busy.noteProof(err)
+	note(&q.signs.busy.proof, err)
 	if err != nil {
 		return err
 	}

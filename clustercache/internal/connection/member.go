@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -57,7 +56,7 @@ func (a *attempt) health(ctx context.Context, path string) (answered string, err
 	} else {
 		answered, err = kept()
 		doubtful := transport.Classify(err) == transport.Unauthorized ||
-			unhealthy(err) != nil && (!a.start.sick || p.signs.opinions.due(sickPause))
+			unhealthy(err) != nil && (!a.start.sick || p.signs.opinions.Allow())
 		if doubtful {
 			if other, again := anew(); badness(again) < badness(err) {
 				answered, err = other, again
@@ -111,10 +110,10 @@ func (p *prover) suspect(v *View, over net.Conn, multiplexed bool) {
 	switch {
 	case !ok, !v.Connected:
 		return
-	case multiplexed && !k.suspicions.due(identity.Soon):
+	case multiplexed && !k.suspicions.Allow():
 		return
 	case !multiplexed:
-		if p.suspicions.due(sickPause) {
+		if p.suspicions.Allow() {
 			p.leave(over)
 		}
 		return

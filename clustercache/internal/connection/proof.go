@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -48,7 +50,7 @@ type prover struct {
 	tick *timetable.Timer // renews the proof in time
 	// opinions limits the queries that are repeated over a new connection, and
 	// suspicions the connections over HTTP/1.1 that refused a request.
-	opinions, suspicions rarely
+	opinions, suspicions *rate.Limiter
 
 	other atomic.Pointer[identity.Epoch] // the epoch in which another cluster answered; nil: none
 
@@ -157,19 +159,11 @@ func (p *prover) until(ctx context.Context, want expectation) error {
 		q := p.askLocked(want)
 		p.mu.Unlock()
 
-		if q == nil {
-			return ErrClosed
-		}
-		select {
-		case <-q.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if q.err != nil && p.tolerable(q.err, want) {
-			return nil
-		}
-		if q.err != nil {
-			return q.err
+		if err := q.answered(ctx); err != nil {
+			if p.tolerable(err, want) {
+				return nil
+			}
+			return err
 		}
 	}
 

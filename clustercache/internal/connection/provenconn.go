@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync/atomic"
 
+	"golang.org/x/time/rate"
+
 	"github.com/fleetcache/fleetcache/internal/identity"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -26,8 +28,8 @@ type provenConn struct {
 	made uint64 // a number from before it was made
 
 	closed     atomic.Bool
-	confirmed  atomic.Bool // queried itself after it answered a watch
-	suspicions rarely      // queries over it because it refused a request
+	confirmed  atomic.Bool   // queried itself after it answered a watch
+	suspicions *rate.Limiter // of queries over it because it refused a request
 }
 
 // Unconfirmed implements transport.Unconfirmed.
@@ -69,7 +71,7 @@ func (p *prover) dials(dial transport.DialFunc, use *identity.Access) transport.
 		if err != nil {
 			return nil, err
 		}
-		k := &provenConn{Conn: conn, p: p, made: number}
+		k := &provenConn{Conn: conn, p: p, made: number, suspicions: every(identity.Soon)}
 		made := identity.Dial{Access: use, Shared: transport.ForShared(ctx)}
 		asking := ctx.Value(proofKey{}) != nil
 		if asking {

@@ -36,17 +36,35 @@ func recorded(ctx context.Context, over *net.Conn) context.Context {
 	})
 }
 
+// answered waits for a query, and returns its error, or that of ctx. A nil query
+// is one after Stop.
+func (q *question) answered(ctx context.Context) error {
+	if q == nil {
+		return ErrClosed
+	}
+	select {
+	case <-q.done:
+		return q.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // askLocked returns the query under way, or a new one; nil after Stop.
 func (p *prover) askLocked(want expectation) *question {
-	if p.mu.flight != nil {
-		return p.mu.flight
+	return p.flyLocked(&p.mu.flight, func(q *question) { p.ask(q, want) })
+}
+
+// flyLocked returns the query in flight, or sends a new one; nil after Stop.
+func (p *prover) flyLocked(flight **question, send func(*question)) *question {
+	if *flight == nil {
+		q := &question{done: make(chan struct{})}
+		if !p.cfg.Spawn(func() { send(q) }) {
+			return nil
+		}
+		*flight = q
 	}
-	q := &question{done: make(chan struct{})}
-	if !p.cfg.Spawn(func() { p.ask(q, want) }) {
-		return nil
-	}
-	p.mu.flight = q
-	return q
+	return *flight
 }
 
 // ask sends the query.
@@ -225,7 +243,7 @@ func perhapsAlone(err error, expected string) bool {
 // connection. If the expected cluster answers there, the first connection is
 // left. It reports whether that answer counts.
 func (p *prover) secondOpinion(ctx context.Context, q *question, uid string, err error) bool {
-	if !perhapsAlone(err, uid) || !p.opinions.due(identity.Retry) {
+	if !perhapsAlone(err, uid) || !p.opinions.Allow() {
 		return false
 	}
 	var over net.Conn

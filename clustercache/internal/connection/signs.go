@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -20,29 +22,12 @@ type signs struct {
 	certificates certificates
 	recovery     recovery
 	rollbacks    rollbacks
-	unhealthy    atomic.Bool // the last health query was answered so
-	opinions     rarely      // queries over new connections because of that
+	unhealthy    atomic.Bool   // the last health query was answered so
+	opinions     *rate.Limiter // of queries over new connections because of that
 }
 
-// rarely limits how often something is done.
-type rarely struct {
-	mu   sync.Mutex // protects last; nothing else is locked under it
-	last time.Time
-}
-
-// due reports whether the last time was at least pause ago, and counts this one
-// if so.
-func (r *rarely) due(pause time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	now := time.Now()
-	if !r.last.IsZero() && now.Sub(r.last) < pause {
-		return false
-	}
-	r.last = now
-	return true
-}
+// every returns a limiter of what is done once in a time.
+func every(pause time.Duration) *rate.Limiter { return rate.NewLimiter(rate.Every(pause), 1) }
 
 // busyness records which queries the API server last answered with 429. Such a
 // server is alive, and its watches work, so its cluster stays connected. The
@@ -53,10 +38,6 @@ func (r *rarely) due(pause time.Duration) bool {
 type busyness struct {
 	probe, proof atomic.Pointer[error]
 }
-
-func (b *busyness) noteProbe(err error) { note(&b.probe, err) }
-
-func (b *busyness) noteProof(err error) { note(&b.proof, err) }
 
 // note keeps a 429 until the same query has another result.
 func note(at *atomic.Pointer[error], err error) {

@@ -67,8 +67,7 @@ type Watcher struct {
 		idle   *time.Timer        // ends them after a while; nil while groups are wanted
 		closed bool
 
-		until time.Time     // when the calls of Changed end; zero: none is under way
-		pause time.Duration // before the next one
+		until time.Time // when the calls of Changed end; zero: none is under way
 	}
 }
 
@@ -154,7 +153,6 @@ func (w *Watcher) changed(ctx context.Context, lag time.Duration) {
 	if !begin {
 		return
 	}
-	w.mu.pause = firstPause
 	if !w.config.Spawn(func() { w.repeat(ctx) }) {
 		w.mu.until = time.Time{}
 	}
@@ -162,11 +160,9 @@ func (w *Watcher) changed(ctx context.Context, lag time.Duration) {
 
 // repeat calls Changed until no change was noticed for a while.
 func (w *Watcher) repeat(ctx context.Context) {
-	for {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		w.config.Changed()
 		w.mu.Lock()
-		pause := w.mu.pause
-		w.mu.pause = min(2*pause, maxPause)
 		done := len(w.mu.groups) == 0 || time.Now().Add(pause).After(w.mu.until)
 		if done {
 			w.mu.until = time.Time{}

@@ -11,6 +11,7 @@ package fairqueue
 import (
 	"sync"
 
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
@@ -41,7 +42,6 @@ type Queue[request, tenant comparable] struct {
 		sync.Mutex
 
 		tenants map[tenant]*share[request]
-		waiting int // in all backlogs
 	}
 }
 
@@ -61,16 +61,9 @@ func (q *Queue[request, tenant]) Add(r request) { q.AddWithOpts(priorityqueue.Ad
 // AddWithOpts implements priorityqueue.PriorityQueue.
 func (q *Queue[request, tenant]) AddWithOpts(o priorityqueue.AddOpts, requests ...request) {
 	if o.After <= 0 && !o.RateLimited {
-		requests = q.admit(requests, priority(o))
+		requests = q.admit(requests, ptr.Deref(o.Priority, 0))
 	}
 	q.PriorityQueue.AddWithOpts(o, requests...)
-}
-
-func priority(o priorityqueue.AddOpts) int {
-	if o.Priority == nil {
-		return 0
-	}
-	return *o.Priority
 }
 
 // admit puts the requests for which there is no room into backlogs, and returns
@@ -86,12 +79,9 @@ func (q *Queue[request, tenant]) admit(requests []request, priority int) []reque
 
 	admitted := make([]request, 0, len(requests))
 	for i, r := range requests {
-		s := q.shareLocked(tenants[i])
-		before := s.waits()
-		if s.admit(r, priority, q.limit) {
+		if q.shareLocked(tenants[i]).admit(r, priority, q.limit) {
 			admitted = append(admitted, r)
 		}
-		q.mu.waiting += s.waits() - before
 	}
 
 	return admitted
@@ -141,12 +131,7 @@ func (q *Queue[request, tenant]) run(r request) (admitted, running bool) {
 	if s == nil || !s.has(r) {
 		return false, false
 	}
-	running = s.run(r, q.limit)
-	if !running {
-		q.mu.waiting++
-	}
-
-	return true, running
+	return true, s.run(r, q.limit)
 }
 
 // Done implements workqueue.TypedInterface.
@@ -167,10 +152,8 @@ func (q *Queue[request, tenant]) refill(t tenant) map[int][]request {
 	if s == nil || s.running == 0 {
 		return nil // it was not running
 	}
-	before := s.waits()
 	s.running--
 	admitted := s.refill(q.limit)
-	q.mu.waiting += s.waits() - before
 	if s.isEmpty() {
 		delete(q.mu.tenants, t)
 	}
@@ -183,5 +166,8 @@ func (q *Queue[request, tenant]) Len() int {
 	n := q.PriorityQueue.Len()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return n + q.mu.waiting
+	for _, s := range q.mu.tenants {
+		n += len(s.waiting)
+	}
+	return n
 }

@@ -42,8 +42,6 @@ func newShare[request comparable]() *share[request] {
 	}
 }
 
-func (s *share[request]) waits() int { return len(s.waiting) }
-
 // has reports whether a request is admitted.
 func (s *share[request]) has(r request) bool {
 	_, ok := s.admitted[r]

@@ -131,25 +131,28 @@ func (b *bucketCodec) readHeader(of id, record []byte) (*header, error) {
 	return h, nil
 }
 
-// settings are what has to be the same when a state is used.
-type settings struct {
-	maxAge, maxListAge time.Duration
-	dropManagedFields  bool
-	transform          func(schema.GroupResource) (revision string, kept bool)
+// transform returns the revision of what transforms the objects of a resource,
+// "" if nothing does, and whether such objects are kept.
+func (k *Keeper) transform(resource schema.GroupResource) (revision string, kept bool) {
+	if k.informers.TransformOf(resource) == nil {
+		return "", true
+	}
+	return k.options.TransformRevision, k.options.TransformRevision != ""
 }
 
 // check returns why a state may not be used now, whatever its cluster is, or
 // nil.
-func (s *settings) check(h *header, now time.Time) error {
-	revision, _ := s.transform(h.Key.Resource.GroupResource())
+func (k *Keeper) check(h *header, now time.Time) error {
+	o := &k.options
+	revision, _ := k.transform(h.Key.Resource.GroupResource())
 	switch {
-	case h.DropManagedFields != s.dropManagedFields, h.Transform != revision:
+	case h.DropManagedFields != k.informers.DropManagedFields, h.Transform != revision:
 		return errSettings
 	case h.Proven.After(now.Add(maxSkew)), h.Listed.After(now.Add(maxSkew)):
 		return errClock
-	case s.maxAge >= 0 && now.Sub(h.Proven) > s.maxAge:
+	case o.MaxAge >= 0 && now.Sub(h.Proven) > o.MaxAge:
 		return errOld
-	case s.maxListAge >= 0 && now.Sub(h.Listed) > s.maxListAge:
+	case o.MaxListAge >= 0 && now.Sub(h.Listed) > o.MaxListAge:
 		return errOldList
 	}
 	return nil

@@ -4,6 +4,7 @@
 package keeper
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,9 +27,9 @@ func TestObjectsOfAnotherFormatAreNotRead(t *testing.T) {
 		packed.StoredFormat:     nil,
 		packed.StoredFormat + 1: errFormat,
 	} {
-		record, err := b.marshal(of[:], &header{Key: key, Packed: format})
+		content, err := json.Marshal(&header{Key: key, Packed: format})
 		require.NoError(t, err)
-		_, err = b.readHeader(of, record)
+		_, err = b.readHeader(of, b.encode(of[:], content))
 		require.Equal(t, want, err)
 		require.Equal(t, "format", reason(errFormat))
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // Config configures a Keeper.
@@ -50,16 +51,16 @@ type Config struct {
 // Keeper implements informerpool.Snapshots. One goroutine, that of Run, writes;
 // the others read, and take note of what is to be deleted.
 type Keeper struct {
-	store    persist.Store
-	options  persist.Options
-	settings settings
-	identity func(informerpool.Epoch) string
-	log      logr.Logger
-	codec    *codec
-	clock    clock
-	process  string // identifies this process in headers
-	metrics  *metrics
-	locked   bool // another process uses the store; of Open, and then of Run
+	store     persist.Store
+	options   persist.Options
+	informers *informerpool.Options
+	identity  func(informerpool.Epoch) string
+	log       logr.Logger
+	codec     *codec
+	clock     clock
+	process   string // identifies this process in headers
+	metrics   *metrics
+	locked    bool // another process uses the store; of Open, and then of Run
 
 	// The keys of the dictionaries that are on disk; of Open, and then of Run.
 	dictionaries map[id]struct{}
@@ -109,42 +110,25 @@ func New(c Config) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{
-		store:    o.Store,
-		options:  o,
-		identity: c.Identity,
-		log:      c.Logger.WithName("persist"),
-		codec:    codec,
-		clock:    newClock(c.Wall),
-		process:  rand.Text(),
-		metrics:  newMetrics(),
-		kick:     make(chan struct{}, 1),
-		done:     make(chan struct{}),
+		store:     o.Store,
+		options:   o,
+		informers: c.Informers,
+		identity:  c.Identity,
+		log:       c.Logger.WithName("persist"),
+		codec:     codec,
+		clock:     newClock(c.Wall),
+		process:   rand.Text(),
+		metrics:   newMetrics(),
+		kick:      make(chan struct{}, 1),
+		done:      make(chan struct{}),
 
 		dictionaries: map[id]struct{}{},
-		settings: settings{
-			maxAge:            o.MaxAge,
-			maxListAge:        o.MaxListAge,
-			dropManagedFields: c.Informers.DropManagedFields,
-			transform:         transforms(c.Informers, o.TransformRevision),
-		},
 	}
 	k.mu.entries, k.mu.epochs = map[id]*entry{}, map[types.NamespacedName]informerpool.Epoch{}
 	k.mu.dropped, k.mu.clusters = map[id]struct{}{}, map[types.NamespacedName]struct{}{}
 	k.mu.unknown = map[string]struct{}{}
 
 	return k, nil
-}
-
-// transforms returns a function that returns the revision of what transforms
-// the objects of a resource, "" if nothing does, and whether such objects are
-// kept.
-func transforms(o *informerpool.Options, revision string) func(schema.GroupResource) (string, bool) {
-	return func(resource schema.GroupResource) (string, bool) {
-		if o.TransformOf(resource) == nil {
-			return "", true
-		}
-		return revision, revision != ""
-	}
 }
 
 // Open reads which states are kept. If the store cannot be read, it begins
@@ -193,7 +177,7 @@ func (k *Keeper) open() error {
 	k.metrics.bytes.Set(float64(k.mu.bytes))
 	k.mu.Unlock()
 
-	k.wake()
+	timetable.Wake(k.kick)
 
 	return nil
 }
@@ -226,7 +210,7 @@ func (k *Keeper) readEntry(entries map[id]*entry, c *bucketCodec, key, record []
 	h, err := c.readHeader(of, record)
 	if err == nil {
 		h.Proven, h.Listed = k.clock.read(h.Proven, now), k.clock.read(h.Listed, now)
-		err = k.settings.check(h, now)
+		err = k.check(h, now)
 	}
 	if err == nil && !k.keeps(&h.Key) {
 		err = errSettings // a Secret, for example, is not left on the disk
@@ -250,7 +234,7 @@ func (k *Keeper) keeps(key *informerpool.Key) bool {
 		Group: resource.Group,
 		Kind:  key.Kind,
 	}
-	_, kept := k.settings.transform(resource)
+	_, kept := k.transform(resource)
 
 	return kept && (o.Secrets || resource != schema.GroupResource{Resource: "secrets"}) &&
 		(len(o.Only) == 0 || slices.Contains(o.Only, kind)) && !slices.Contains(o.Except, kind)
@@ -271,7 +255,7 @@ func (k *Keeper) Drop(key informerpool.Key, why error) {
 	k.mu.dropped[of] = struct{}{} // it may be about to be written
 	k.mu.Unlock()
 
-	k.wake()
+	timetable.Wake(k.kick)
 }
 
 // DropCluster implements informerpool.Snapshots.
@@ -290,7 +274,7 @@ func (k *Keeper) DropCluster(cluster types.NamespacedName, why error) {
 		k.metrics.dropped.WithLabelValues(reason(why)).Add(float64(n))
 		k.log.Info("Kept states are dropped", "cluster", clustername.Of(cluster), "states", n, "reason", why.Error())
 	}
-	k.wake()
+	timetable.Wake(k.kick)
 }
 
 // drop ends the use of a state, and has it deleted.
@@ -308,14 +292,7 @@ func (k *Keeper) drop(of id, h *header, why error) {
 		k.metrics.dropped.WithLabelValues(reason(why)).Inc()
 		k.log.Info("Kept state is dropped", "informer", name, "reason", why.Error())
 	}
-	k.wake()
-}
-
-func (k *Keeper) wake() {
-	select {
-	case k.kick <- struct{}{}:
-	default:
-	}
+	timetable.Wake(k.kick)
 }
 
 // Patience returns how long to wait for Close.

@@ -62,7 +62,7 @@ func (k *Keeper) usable(h *header, key informerpool.Key, epoch, first informerpo
 	case h.Process == k.process && h.Epoch != epoch, h.Process != k.process && epoch != first:
 		return errHistory
 	}
-	return k.settings.check(h, time.Now())
+	return k.check(h, time.Now())
 }
 
 // dictionariesOf returns the dictionaries of a state.

@@ -11,11 +11,9 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
-	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/s2"
@@ -233,58 +231,4 @@ func sumOf(record []byte) (sum id, ok bool) {
 	}
 	copy(sum[:], record[len(record)-idSize:])
 	return sum, true
-}
-
-// marshal returns the record of a value's JSON.
-func (b *bucketCodec) marshal(key []byte, v any) ([]byte, error) {
-	content, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	return b.encode(key, content), nil
-}
-
-// arena is memory for the records of a batch, which is used again once they are
-// written.
-type arena struct {
-	chunks [][]byte
-	used   int // chunks with records
-}
-
-// Sizes of chunks.
-const (
-	minChunk = 64 << 10
-	maxChunk = batchBytes
-)
-
-// room returns memory to append n bytes to.
-func (a *arena) room(n int) []byte {
-	for ; a.used > 0 && a.used <= len(a.chunks); a.used++ {
-		if c := a.chunks[a.used-1]; cap(c)-len(c) >= n {
-			return c[len(c):len(c):cap(c)]
-		}
-	}
-	size := minChunk
-	if len(a.chunks) > 0 {
-		size = min(2*cap(a.chunks[len(a.chunks)-1]), maxChunk)
-	}
-	a.chunks = append(a.chunks, make([]byte, 0, max(size, n)))
-	a.used = len(a.chunks)
-
-	return a.chunks[a.used-1]
-}
-
-// keep keeps what was appended to the memory that room returned.
-func (a *arena) keep(record []byte) []byte {
-	c := &a.chunks[a.used-1]
-	*c = (*c)[:len(*c)+len(record)]
-	return slices.Clip(record)
-}
-
-// reset makes all memory free.
-func (a *arena) reset() {
-	for i := range a.chunks {
-		a.chunks[i] = a.chunks[i][:0]
-	}
-	a.used = min(1, len(a.chunks))
 }

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/fleetcache/fleetcache/clustercache/persist"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
@@ -28,7 +26,7 @@ type batch struct {
 	keeper  *Keeper
 	paced   bool
 	changes []persist.Change
-	records arena // of the changes
+	records []byte // of the changes; used again once they are written
 	bytes   int64
 	saved   []*saving // the states whose headers are among the changes
 }
@@ -58,7 +56,7 @@ func (b *batch) apply(ctx context.Context) error {
 	err := k.store.Apply(changes)
 	clear(changes)
 	b.changes = changes[:0]
-	b.records.reset()
+	b.records = b.records[:0]
 	if err != nil {
 		for _, s := range saved {
 			k.forget(s.of)
@@ -189,7 +187,7 @@ func (k *Keeper) heed(ctx context.Context, b *batch) error {
 		return nil
 	}
 	if err := b.apply(ctx); err != nil {
-		k.wake()
+		timetable.Wake(k.kick)
 		return err
 	}
 	return k.deleteDropped()
@@ -200,26 +198,36 @@ func (k *Keeper) sweep() {
 	now, old := time.Now(), map[id]*header{}
 	k.mu.Lock()
 	for of, e := range k.mu.entries {
-		if k.settings.check(e.header, now) != nil {
+		if k.check(e.header, now) != nil {
 			old[of] = e.header
 		}
 	}
 	k.mu.Unlock()
 
 	for of, h := range old {
-		k.drop(of, h, k.settings.check(h, now))
+		k.drop(of, h, k.check(h, now))
 	}
 }
 
 // deleteDropped deletes what is not used any more. Until then, Load returns
 // nothing of it.
 func (k *Keeper) deleteDropped() error {
-	gone := k.droppings()
-	changes := make([]persist.Change, 0, len(gone.buckets)+2*len(gone.ids))
-	for _, bucket := range gone.buckets {
+	k.mu.Lock()
+	ids := slices.Collect(maps.Keys(k.mu.dropped))
+	buckets := slices.Collect(maps.Keys(k.mu.unknown))
+	clusters := slices.Collect(maps.Keys(k.mu.clusters))
+	for of, e := range k.mu.entries {
+		if _, gone := k.mu.clusters[e.header.Key.Cluster]; gone {
+			ids = append(ids, of)
+		}
+	}
+	k.mu.Unlock()
+
+	changes := make([]persist.Change, 0, len(buckets)+2*len(ids))
+	for _, bucket := range buckets {
 		changes = append(changes, persist.Change{Bucket: bucket})
 	}
-	for _, of := range gone.ids {
+	for _, of := range ids {
 		changes = append(changes,
 			persist.Change{
 				Bucket: headers,
@@ -233,18 +241,18 @@ func (k *Keeper) deleteDropped() error {
 		}
 	}
 
-	for _, of := range gone.ids {
+	for _, of := range ids {
 		k.forget(of)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, of := range gone.ids {
+	for _, of := range ids {
 		delete(k.mu.dropped, of)
 	}
-	for _, bucket := range gone.buckets {
+	for _, bucket := range buckets {
 		delete(k.mu.unknown, bucket)
 	}
-	for _, cluster := range gone.clusters {
+	for _, cluster := range clusters {
 		delete(k.mu.clusters, cluster)
 	}
 	k.metrics.bytes.Set(float64(k.mu.bytes))
@@ -258,31 +266,6 @@ func (k *Keeper) tidy() error {
 		return err
 	}
 	return k.deleteDictionaries()
-}
-
-// droppings are what is not used any more.
-type droppings struct {
-	ids      []id
-	buckets  []string
-	clusters []types.NamespacedName
-}
-
-func (k *Keeper) droppings() droppings {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-
-	d := droppings{
-		ids:      slices.Collect(maps.Keys(k.mu.dropped)),
-		buckets:  slices.Collect(maps.Keys(k.mu.unknown)),
-		clusters: slices.Collect(maps.Keys(k.mu.clusters)),
-	}
-	for of, e := range k.mu.entries {
-		if _, gone := k.mu.clusters[e.header.Key.Cluster]; gone {
-			d.ids = append(d.ids, of)
-		}
-	}
-
-	return d
 }
 
 // report logs an error of the store, once in a row, and counts it.

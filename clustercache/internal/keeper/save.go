@@ -6,7 +6,9 @@ package keeper
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -45,7 +47,7 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 	identity := k.identity(c.Epoch)
 	h := k.header(key, &c, identity)
 	switch {
-	case !exact, identity == "", k.settings.check(h, now) != nil:
+	case !exact, identity == "", k.check(h, now) != nil:
 		return nil
 	case e != nil && c.Mark == e.mark && c.Definition == e.header.Defined &&
 		(k.clock.offset(now)-e.offset).Abs() <= maxSkew &&
@@ -102,7 +104,7 @@ func (k *Keeper) save(ctx context.Context, pool *informerpool.Pool, key informer
 // header returns the header of a captured state, without what depends on the
 // records.
 func (k *Keeper) header(key informerpool.Key, c *informerpool.Capture, identity string) *header {
-	revision, _ := k.settings.transform(key.Resource.GroupResource())
+	revision, _ := k.transform(key.Resource.GroupResource())
 	return &header{
 		Key:               key,
 		Kind:              c.Kind,
@@ -114,7 +116,7 @@ func (k *Keeper) header(key informerpool.Key, c *informerpool.Capture, identity 
 		Process:           k.process,
 		Epoch:             c.Epoch,
 		Packed:            packed.StoredFormat,
-		DropManagedFields: k.settings.dropManagedFields,
+		DropManagedFields: k.informers.DropManagedFields,
 		Transform:         revision,
 	}
 }
@@ -198,8 +200,12 @@ func (s *saving) objects(ctx context.Context, before []kept, after []object) (fi
 		if len(before) > 0 && before[0].key == o.key && before[0].sum == sum {
 			size = before[0].size
 		} else {
-			room := s.batch.records.room(len(content) + recordOverhead)
-			record := s.batch.records.keep(c.append(room, o.key[:], content, false, sum))
+			if s.batch.records == nil {
+				s.batch.records = make([]byte, 0, batchBytes)
+			}
+			from := len(s.batch.records)
+			s.batch.records = c.append(s.batch.records, o.key[:], content, false, sum)
+			record := slices.Clip(s.batch.records[from:])
 			size = int64(len(o.key) + len(record))
 			s.batch.add(persist.Change{Bucket: s.bucket, Key: o.key[:], Value: record})
 		}
@@ -229,9 +235,6 @@ func (s *saving) objects(ctx context.Context, before []kept, after []object) (fi
 
 	return true, nil
 }
-
-// recordOverhead is how much longer a record may be than its content.
-const recordOverhead = 1 + idSize + 64
 
 // dictionary returns the number of a dictionary, and writes the dictionary if it
 // is not on disk yet: before any state refers to it.
@@ -312,11 +315,11 @@ func (s *saving) end() error {
 	if err != nil {
 		return err
 	}
-	record, err := c.marshal(s.of[:], &written)
+	content, err := json.Marshal(&written)
 	if err != nil {
-		return err
+		return fmt.Errorf("encode: %w", err)
 	}
-	s.batch.add(persist.Change{Bucket: headers, Key: s.of[:], Value: record})
+	s.batch.add(persist.Change{Bucket: headers, Key: s.of[:], Value: c.encode(s.of[:], content)})
 	s.batch.saved = append(s.batch.saved, s)
 
 	return nil

@@ -31,19 +31,24 @@ const (
 
 // answers is the round tripper that bounds and checks the answers to calls
 // before client-go decodes them, since client-go decodes any kind that a body
-// names.
-type answers struct{ next http.RoundTripper }
+// names. Lists account for themselves, and go through the client that has no
+// budget for bodies.
+type answers struct{ unary, stream http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
 	call := callOf(req.Context())
 	if call == nil {
-		return a.next.RoundTrip(req)
+		return a.unary.RoundTrip(req)
+	}
+	next := a.unary
+	if call.list != nil {
+		next = a.stream
 	}
 	out := req.WithContext(req.Context())
 	out.Header = req.Header.Clone()
 	out.Header.Set("Accept", onlyJSON(req.Header.Get("Accept")))
-	resp, err := a.next.RoundTrip(out)
+	resp, err := next.RoundTrip(out)
 	call.unanswered = call.unanswered || err != nil || resp.StatusCode >= http.StatusInternalServerError ||
 		resp.StatusCode == http.StatusRequestTimeout
 	if err != nil {
@@ -97,8 +102,7 @@ func (c *callState) admit(resp *http.Response) error {
 		resp.ContentLength = -1
 		resp.Body = &listBody{ReadCloser: resp.Body, call: c}
 	case c.deletes:
-		deleted := meter.New(reflect.TypeFor[metav1.Status]()).Identify()
-		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: deleted}
+		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(reflect.TypeFor[metav1.Status]())}
 	case c.into != nil:
 		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(c.into)}
 	}

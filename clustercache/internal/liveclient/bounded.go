@@ -35,6 +35,9 @@ type bounded struct{ from *Factory }
 
 var _ client.Reader = (*bounded)(nil)
 
+// ErrDeadline indicates that a call or a request took too long.
+var ErrDeadline = errors.New("request time-out")
+
 // answer returns a call whose answer is decoded into obj; nil if none is.
 func (l *bounded) answer(obj any) *callState {
 	return (&callState{scheme: l.Scheme()}).expect(obj)
@@ -45,7 +48,7 @@ type calling func(context.Context, client.Client) error
 
 // do makes one call.
 func (l *bounded) do(ctx context.Context, answer *callState, call calling) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.from.config.Timeout, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, l.from.config.Timeout, ErrDeadline)
 	defer cancel()
 	if answer.budget, _ = ctx.Value(budgetKey{}).(*budget); answer.budget == nil {
 		answer.budget = &budget{limit: l.from.config.MaxBytes}
@@ -85,7 +88,7 @@ func (l *bounded) do(ctx context.Context, answer *callState, call calling) error
 func (c *callState) misfit(err error) error {
 	of := c.name
 	if of == "" && c.whose != nil {
-		of = nameOf(c.whose.namespace, c.whose.name)
+		of = nameOf(c.whose.Namespace, c.whose.Name)
 	}
 	e := &answerError{of: of, err: err}
 	if c.into != nil {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -80,7 +81,7 @@ func kindSent(obj any, scheme *runtime.Scheme) (gvk schema.GroupVersionKind) {
 	case runtime.Object:
 		gvk, _ = apiutil.GVKForObject(o, scheme)
 	case applied:
-		gvk = schema.FromAPIVersionAndKind(deref(o.GetAPIVersion()), deref(o.GetKind()))
+		gvk = schema.FromAPIVersionAndKind(ptr.Deref(o.GetAPIVersion(), ""), ptr.Deref(o.GetKind(), ""))
 	}
 
 	return gvk
@@ -149,6 +150,6 @@ func isVersion(apiVersion string, gvk schema.GroupVersionKind) bool {
 // isMetadata reports whether a document is metadata only, and was requested as
 // such.
 func (c *callState) isMetadata(apiVersion, kind string) bool {
-	return (c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]()) &&
-		kind == "PartialObjectMetadata" && strings.HasPrefix(apiVersion, metav1.GroupName+"/")
+	asked := c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]() || c.list != nil && c.list.metadata
+	return asked && kind == "PartialObjectMetadata" && strings.HasPrefix(apiVersion, metav1.GroupName+"/")
 }

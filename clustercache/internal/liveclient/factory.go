@@ -9,9 +9,8 @@
 //	bounded    one deadline, one budget and no logs for all tries of a call;
 //	           each try with a client that is up to date with discovery
 //	client-go
-//	deadline   bounds each request, with its body
-//	answers    bounds and checks each answer before client-go decodes it
-//	route      sends lists to Config.Stream, everything else to Config.Unary
+//	answers    bounds and checks each answer before client-go decodes it; sends
+//	           lists to Config.Stream, everything else to Config.Unary
 //
 // # Tests
 //
@@ -50,7 +49,7 @@ type Config struct {
 	CheckRedirect func(*http.Request, []*http.Request) error
 	Scheme        *runtime.Scheme
 	Mapper        *restmap.Mapper
-	// Timeout bounds a call with all its tries, and each request.
+	// Timeout bounds a call with all its tries.
 	Timeout time.Duration
 	// RefreshInterval is the shortest time between two refreshes of discovery
 	// that calls cause.
@@ -129,10 +128,9 @@ func (f *Factory) with(given map[schema.GroupVersionKind]restmap.Mapping) (clien
 		ContentConfig:             rest.ContentConfig{ContentType: mediaJSON},
 		WarningHandlerWithContext: rest.NoWarnings{},
 	}
-	answers := &answers{next: &route{unary: f.config.Unary, stream: f.config.Stream}}
 	return client.New(config, client.Options{
 		HTTPClient: &http.Client{
-			Transport:     NewDeadline(answers, f.config.Timeout),
+			Transport:     &answers{unary: f.config.Unary, stream: f.config.Stream},
 			CheckRedirect: f.config.CheckRedirect,
 		},
 		Scheme: f.config.Scheme,

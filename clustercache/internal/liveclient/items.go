@@ -201,9 +201,6 @@ func (l *items) check(call *callState, m *meter.Meter) error {
 	if kind == "" {
 		l.unnamed++
 	}
-	if l.metadata && kind == "PartialObjectMetadata" && strings.HasPrefix(apiVersion, metav1.GroupName+"/") {
-		return nil
-	}
 	return call.check(apiVersion, kind)
 }
 

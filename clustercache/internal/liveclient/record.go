@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/writes"
@@ -58,19 +59,18 @@ func (n *named) writeOf(obj any) writes.Write {
 }
 
 // keyOf returns the key of an object or an apply configuration.
-func keyOf(obj any) client.ObjectKey {
+func keyOf(obj any) (key client.ObjectKey) {
+	if absent(obj) {
+		return key
+	}
 	switch o := obj.(type) {
 	case client.Object:
-		if !absent(o) {
-			return client.ObjectKeyFromObject(o)
-		}
+		key = client.ObjectKeyFromObject(o)
 	case applied:
-		if !absent(o) {
-			return client.ObjectKey{Namespace: deref(o.GetNamespace()), Name: deref(o.GetName())}
-		}
+		key.Namespace, key.Name = ptr.Deref(o.GetNamespace(), ""), ptr.Deref(o.GetName(), "")
 	}
 
-	return client.ObjectKey{}
+	return key
 }
 
 // shownBy adds what the answer to a write of obj shows of it. It was decoded

@@ -31,29 +31,23 @@ var (
 
 // whose identifies the object that an answer must contain.
 type whose struct {
-	namespace, name string // empty: any
-	mayBeNameless   bool
+	client.ObjectKey // what is empty may be any
+
+	mayBeNameless bool
 }
 
 // whoseIs returns the object that the answer to a write of obj must contain:
 // the one with the name that was sent, or with a name that the server chose.
 // Some kinds, such as reviews, never have a name.
 func whoseIs(obj any) *whose {
+	if absent(obj) {
+		return nil
+	}
 	switch o := obj.(type) {
 	case client.Object:
-		if absent(o) {
-			return nil
-		}
-		return &whose{
-			namespace:     o.GetNamespace(),
-			name:          o.GetName(),
-			mayBeNameless: o.GetName() == "" && o.GetGenerateName() == "",
-		}
+		return &whose{ObjectKey: keyOf(o), mayBeNameless: o.GetName() == "" && o.GetGenerateName() == ""}
 	case applied:
-		if absent(o) {
-			return nil
-		}
-		return &whose{namespace: deref(o.GetNamespace()), name: deref(o.GetName())}
+		return &whose{ObjectKey: keyOf(o)}
 	}
 
 	return nil
@@ -65,13 +59,6 @@ type applied interface {
 	GetNamespace() *string
 	GetKind() *string
 	GetAPIVersion() *string
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 // checkObject returns an error if a document is not an object that may be the
@@ -91,7 +78,7 @@ func (c *callState) checkObject(m *meter.Meter) error {
 		return errNoObject
 	case name == "" && !c.whose.mayBeNameless:
 		return errNoName
-	case differs(name, c.whose.name), differs(namespace, c.whose.namespace):
+	case differs(name, c.whose.Name), differs(namespace, c.whose.Namespace):
 		return errAnother
 	}
 

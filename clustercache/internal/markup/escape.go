@@ -3,45 +3,29 @@
 
 package markup
 
-import "unicode/utf8"
+import (
+	"html"
+	"strings"
+	"unicode/utf8"
+)
 
 // appendEscaped appends text as it is written both between tags and between
 // double quotes: a parser reads the same text, except that U+FFFD stands for
 // each byte that is not UTF-8 and for characters that HTML forbids.
 func appendEscaped(out []byte, text string) []byte {
-	for _, r := range text {
-		switch {
-		case r == '&':
-			out = append(out, "&amp;"...)
-		case r == '<':
-			out = append(out, "&lt;"...)
-		case r == '>':
-			out = append(out, "&gt;"...)
-		case r == '"':
-			out = append(out, "&#34;"...)
-		case r == '\'':
-			out = append(out, "&#39;"...)
-		case r == '\r': // a parser would read a line feed
-			out = append(out, "&#13;"...)
-		case forbidden(r):
-			out = utf8.AppendRune(out, utf8.RuneError)
-		default:
-			out = utf8.AppendRune(out, r)
-		}
-	}
-
-	return out
+	text = html.EscapeString(strings.Map(readable, text))
+	return append(out, strings.ReplaceAll(text, "\r", "&#13;")...) // a parser would read a line feed
 }
 
-// forbidden reports whether a document must not contain a character, not even
-// as a reference: controls other than white space, and noncharacters.
-func forbidden(r rune) bool {
+// readable returns U+FFFD for a character that a document must not contain, not
+// even as a reference: a control other than white space, or a noncharacter.
+func readable(r rune) rune {
 	switch {
-	case r < ' ':
-		return r != '\t' && r != '\n' && r != '\f'
-	case r >= 0x7f && r < 0xa0, r >= 0xfdd0 && r <= 0xfdef:
-		return true
+	case r == '\t', r == '\n', r == '\f', r == '\r':
+		return r
+	case r < ' ', r >= 0x7f && r < 0xa0, r >= 0xfdd0 && r <= 0xfdef, r&0xfffe == 0xfffe:
+		return utf8.RuneError
 	}
 
-	return r&0xfffe == 0xfffe
+	return r
 }

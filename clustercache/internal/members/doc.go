@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package members keeps one value per member of a changing set, such as a watch
-// in each cluster that a selector selects. Whether a key is a member may change
-// at any time, and several goroutines may look at it at once:
+// Package members keeps one value per member of a changing set, such as the
+// watches in each cluster that a selection selects. Whether a key is a member
+// may change at any time, and several goroutines may look at it at once:
 //
 //	a change, then Look ──► Wanted? ── yes, and absent ──► Acquire ──► Entered ──┐
 //	                 ▲         └────── no, and present ──► Left ─────────────────┤

@@ -25,6 +25,7 @@ package tenure
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,9 +52,8 @@ type Config struct {
 type Tenure struct {
 	config Config
 	wake   chan struct{}    // capacity 1
-	look   *timetable.Timer // wakes Run while caches are filled
+	again  *timetable.Timer // wakes Run while caches are filled, or a slot has lapsed
 	asked  time.Time        // when Run was last given a slot to fill; used by Run alone
-	again  *timetable.Timer // wakes Run while a slot has lapsed
 
 	mu struct {
 		sync.Mutex // nothing else is locked under it
@@ -94,7 +94,7 @@ func New(config Config) *Tenure {
 		return nil
 	}
 	t := &Tenure{config: config, wake: make(chan struct{}, 1)}
-	t.look, t.again = timetable.NewTimer(t.signal), timetable.NewTimer(t.signal)
+	t.again = timetable.NewTimer(func() { timetable.Wake(t.wake) })
 	t.mu.slots, t.mu.changed, t.mu.lapsed = map[int]*slot{}, map[int]bool{}, map[int]client.ObjectKey{}
 	return t
 }
@@ -164,7 +164,7 @@ func (t *Tenure) fill() {
 		report()
 	}
 	if len(unfilled) > 0 {
-		t.config.Timers.Set(t.look, time.Now().Add(max(fillInterval, time.Since(t.asked)/10)))
+		t.config.Timers.SetSooner(t.again, time.Now().Add(max(fillInterval, time.Since(t.asked)/10)))
 	}
 }
 
@@ -191,7 +191,7 @@ func (t *Tenure) resume() {
 		t.mu.Unlock()
 	}
 	if len(lapsed) > 0 {
-		t.config.Timers.Set(t.again, time.Now().Add(resumeInterval))
+		t.config.Timers.SetSooner(t.again, time.Now().Add(resumeInterval))
 	}
 }
 
@@ -221,14 +221,7 @@ func (t *Tenure) lapse(n int, cluster client.ObjectKey) {
 	t.mu.Unlock()
 
 	if news {
-		t.signal()
-	}
-}
-
-func (t *Tenure) signal() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
+		timetable.Wake(t.wake)
 	}
 }
 
@@ -243,7 +236,7 @@ func (t *Tenure) Close(cause error) {
 	t.mu.closed = true
 	var running []*work
 	for n, s := range t.mu.slots {
-		running = s.running(running)
+		running = append(running, s.running()...)
 		s.token, s.draining, s.warm, s.filled = 0, false, false, nil
 		t.forgetLocked(n, s)
 	}
@@ -251,9 +244,7 @@ func (t *Tenure) Close(cause error) {
 	unsubscribe := t.endedLocked()
 	t.mu.Unlock()
 
-	for _, w := range running {
-		w.cancel(cause)
-	}
+	cancelAll(running, cause)
 	unsubscribe()
 }
 
@@ -296,7 +287,7 @@ func (t *Tenure) handle(e ownership.Event) {
 		s.token, s.draining, s.done = 0, false, nil
 		delete(t.mu.lapsed, e.Slot)
 		t.mu.moves.Lost++
-		lost = s.running(nil)
+		lost = s.running()
 	}
 	s.since = time.Now()
 	t.mu.changed[e.Slot] = s.token != 0 && (t.mu.changed[e.Slot] || e.Type == ownership.Gained)
@@ -305,15 +296,13 @@ func (t *Tenure) handle(e ownership.Event) {
 	t.forgetLocked(e.Slot, s)
 	t.mu.Unlock()
 
-	for _, w := range lost {
-		w.cancel(ownership.ErrNotOwner)
-	}
+	cancelAll(lost, ownership.ErrNotOwner)
 	done()
 	if e.Type == ownership.Draining && waits && !e.Until.IsZero() {
 		// A quarter of the drain is left to the work to end.
 		t.config.Timers.Set(s.limit, e.Until.Add(-time.Until(e.Until)/4))
 	}
-	t.signal()
+	timetable.Wake(t.wake)
 }
 
 // expire cancels the work of a slot that still drains.
@@ -321,12 +310,16 @@ func (t *Tenure) expire(s *slot) {
 	t.mu.Lock()
 	var late []*work
 	if s.done != nil {
-		late = s.running(nil)
+		late = s.running()
 	}
 	t.mu.Unlock()
 
-	for _, w := range late {
-		w.cancel(ownership.ErrNotOwner)
+	cancelAll(late, ownership.ErrNotOwner)
+}
+
+func cancelAll(running []*work, cause error) {
+	for _, w := range running {
+		w.cancel(cause)
 	}
 }
 
@@ -348,13 +341,8 @@ func (t *Tenure) forgetLocked(n int, s *slot) {
 	}
 }
 
-// running appends the work in a slot. The lock is held.
-func (s *slot) running(to []*work) []*work {
-	for w := range s.work {
-		to = append(to, w)
-	}
-	return to
-}
+// running returns the work in a slot. The lock is held.
+func (s *slot) running() []*work { return slices.Collect(maps.Keys(s.work)) }
 
 // drainedLocked returns what ends the drain of a slot, if nothing is under way
 // in it. It has to be called without the lock.
@@ -425,9 +413,6 @@ func (t *Tenure) State(cluster client.ObjectKey) *ownership.State {
 
 // Moves returns how often this replica has gained and lost a slot.
 func (t *Tenure) Moves() Moves {
-	if t == nil {
-		return Moves{}
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.moves

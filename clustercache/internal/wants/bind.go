@@ -14,8 +14,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/restmap"
 )
 
-var _ binder = (*Set)(nil)
-
 // maxSeenUnmapped is how many objects a want without an informer remembers.
 const maxSeenUnmapped = 1000
 
@@ -206,7 +204,8 @@ func (s *Set) ofReads(w *Want) bool {
 	return w.auto && w.refs == 1
 }
 
-// awaitKinds implements binder.
+// awaitKinds has the definitions of missing kinds watched. It reports whether
+// the set is open.
 func (s *Set) awaitKinds() (open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/repeat"
 )
 
@@ -42,7 +43,7 @@ func TestIndexFindsWhatAVisitOfAllWantsFinds(t *testing.T) {
 			if of := selections[random.IntN(len(selections))]; random.IntN(2) == 0 {
 				held[s.Acquire(of)]++
 			} else if w := s.Find(of); w != nil {
-				s.Release(w)
+				s.Release(w, (*informerpool.Lease).Release)
 				if held[w]--; held[w] == 0 {
 					delete(held, w)
 				}
@@ -55,7 +56,7 @@ func TestIndexFindsWhatAVisitOfAllWantsFinds(t *testing.T) {
 		}
 		for w, n := range held {
 			for range n {
-				s.Release(w)
+				s.Release(w, (*informerpool.Lease).Release)
 			}
 		}
 		require.Empty(t, *s.Index.kinds.Load())

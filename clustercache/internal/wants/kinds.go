@@ -29,7 +29,7 @@ const remapInterval = 10 * time.Minute
 type Kinds struct {
 	config *Config
 	index  *Index
-	wants  binder
+	set    *Set
 	retry  *timetable.Timer // of the mapping
 	due    *timetable.Timer // of the check
 
@@ -42,20 +42,8 @@ type Kinds struct {
 	checked  time.Time
 }
 
-// binder is the Set, for which kinds are looked up.
-type binder interface {
-	// bind gives a want its lease, and rebind moves that.
-	bind(w *Want, m restmap.Mapping)
-	rebind(w *Want, m restmap.Mapping)
-	// fail records why wants get no lease, and reports whether that is news.
-	fail(why error, wants ...*Want) (news bool)
-	// awaitKinds has the definitions of missing kinds watched. It reports
-	// whether the set is open.
-	awaitKinds() (open bool)
-}
-
-func newKinds(c *Config, index *Index, wants binder) *Kinds {
-	k := &Kinds{config: c, index: index, wants: wants}
+func newKinds(s *Set) *Kinds {
+	k := &Kinds{config: &s.config, index: s.Index, set: s}
 	k.retry = timetable.NewTimer(k.MapNow)
 	k.due = timetable.NewTimer(k.RemapNow)
 	return k
@@ -100,18 +88,18 @@ func (k *Kinds) mapAll() {
 		m, err := k.config.Mapper.ResourceFor(ctx, gvk)
 		cancel()
 		if err != nil {
-			if k.wants.fail(err, waiting...) {
+			if k.set.fail(err, waiting...) {
 				k.config.Logger.Info("Kind is not watched yet",
 					"cluster", k.config.Name, "kind", KindName(gvk), "error", err.Error())
 			}
 			continue
 		}
 		for _, w := range waiting {
-			k.wants.bind(w, m)
+			k.set.bind(w, m)
 		}
 	}
 
-	open := k.wants.awaitKinds()
+	open := k.set.awaitKinds()
 	k.mu.Lock()
 	k.mapping = false
 	again, missing := k.added, open && k.index.waits()
@@ -193,7 +181,7 @@ func (k *Kinds) check() {
 	for _, w := range k.index.Readable() {
 		m, known := k.config.Mapper.Cached(w.GVK)
 		if known {
-			k.wants.rebind(w, m)
+			k.set.rebind(w, m)
 		} else {
 			missing = true // it may return with another scope, and no informer would fail
 		}
@@ -218,7 +206,7 @@ func (k *Kinds) check() {
 		wait = k.config.RetryInterval
 	}
 	k.doubted = false
-	if k.wants.awaitKinds() {
+	if k.set.awaitKinds() {
 		k.config.Timers.Set(k.due, k.checked.Add(wait))
 	}
 }

@@ -10,28 +10,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Release gives up one reference.
-func (s *Set) Release(w *Want) { s.let(s.part(w)) }
-
-// Drop is Release for a want that its user kept long enough: the informer does
-// not linger. Drop does not call OnEmpty.
-func (s *Set) Drop(w *Want) {
-	if lease := s.part(w); lease != nil {
-		lease.ReleaseNow()
-	}
-}
-
-// Retire is Release for a cluster that is gone: handlers receive the deletes.
-func (s *Set) Retire(w *Want) {
-	if lease := s.part(w); lease != nil {
-		lease.Retire()
-	}
-	s.emptied()
-}
-
-// part gives up one reference. After the last one it returns the lease, which
-// the caller has to release.
-func (s *Set) part(w *Want) *informerpool.Lease {
+// Release gives up one reference. After the last one, end ends the lease in one
+// of the ways that there are.
+func (s *Set) Release(w *Want, end func(*informerpool.Lease)) {
 	s.mu.Lock()
 	lease, left := s.releaseLocked(w)
 	s.mu.Unlock()
@@ -39,7 +20,10 @@ func (s *Set) part(w *Want) *informerpool.Lease {
 	for _, other := range left {
 		s.Lag.follow(other)
 	}
-	return lease
+	if lease != nil {
+		end(lease)
+	}
+	s.emptied()
 }
 
 // releaseLocked gives up one reference. After the last one it returns the
@@ -78,15 +62,6 @@ func (s *Set) leaveLocked(w *Want) []*Want {
 	return left
 }
 
-func (s *Set) let(leases ...*informerpool.Lease) {
-	for _, l := range leases {
-		if l != nil {
-			l.Release()
-		}
-	}
-	s.emptied()
-}
-
 // emptied calls OnEmpty if nothing is wanted any more.
 func (s *Set) emptied() {
 	if !s.Any() {
@@ -123,8 +98,13 @@ func (s *Set) releaseIdle() {
 	for _, w := range left {
 		s.Lag.follow(w)
 	}
+	for _, lease := range leases {
+		if lease != nil {
+			lease.Release()
+		}
+	}
 	if len(leases) > 0 {
-		s.let(leases...)
+		s.emptied()
 	}
 	s.config.Timers.Set(s.idle, next)
 }

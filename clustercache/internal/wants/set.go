@@ -70,8 +70,7 @@ type Config struct {
 	OnChanged func(id Selection, reads bool)
 	// OnBound is called when a want has got its lease.
 	OnBound func(*Want)
-	// OnEmpty is called when the last reference was released, other than by
-	// Drop.
+	// OnEmpty is called when the last reference was released.
 	OnEmpty func()
 }
 
@@ -99,7 +98,7 @@ type Set struct {
 // New returns an empty set. Close ends it.
 func New(c Config) *Set {
 	s := &Set{config: c, Index: newIndex(), all: map[Selection]*Want{}}
-	s.Kinds = newKinds(&s.config, s.Index, s)
+	s.Kinds = newKinds(s)
 	s.Seen = &Seen{epoch: c.Epoch, index: s.Index, keep: s.keepSeen}
 	s.Lag = &Lag{config: &s.config, index: s.Index}
 	s.idle = timetable.NewTimer(s.releaseIdle)
@@ -114,8 +113,8 @@ func New(c Config) *Set {
 	return s
 }
 
-// Acquire takes a reference to a selection, for Release, Drop or Retire. It
-// returns nil if the cluster is being forgotten.
+// Acquire takes a reference to a selection, for Release. It returns nil if the
+// cluster is being forgotten.
 func (s *Set) Acquire(id Selection) *Want { return s.add(id, false) }
 
 // Keep ensures that reads in mode AutoWatch have a reference to a selection,
