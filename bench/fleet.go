@@ -96,25 +96,14 @@ func startFleet(ctx context.Context, o fleetserver.Options) (url string, stop fu
 
 // watching runs a task in a process of its own.
 func watching(ctx context.Context, t measure.Task) (measure.Figures, error) {
-	path, args := "", []string{watchArg}
-	var err error
-	if t.Subject == subjects.GitOps {
-		path, err = gitops()
-		args = nil
-	} else {
-		path, err = os.Executable()
+	if t.Subject != subjects.GitOps {
+		return inChild(ctx, watchArg, t)
 	}
+	path, err := gitops()
 	if err != nil {
 		return nil, err
 	}
-	in, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
-	}
-	var f measure.Figures
-	err = run(ctx, path, args, in, &f)
-
-	return f, err
+	return run(ctx, path, nil, t)
 }
 
 // fleetOf measures a subject with a fleet of n clusters. Only a fleet that is
