@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/bench/internal/fleetserver"
 	"github.com/fleetcache/fleetcache/bench/internal/objects"
 	"github.com/fleetcache/fleetcache/bench/internal/subjects"
 	"github.com/fleetcache/fleetcache/bench/measure"
@@ -65,15 +66,6 @@ var first = measure.Kind{
 	Version:  "v1",
 	Kind:     "PodDisruptionBudget",
 	Resource: "poddisruptionbudgets",
-}
-
-func kindOf(k objects.Kind) measure.Kind {
-	return measure.Kind{
-		Group:    k.GVK.Group,
-		Version:  k.GVK.Version,
-		Kind:     k.GVK.Kind,
-		Resource: k.Resource,
-	}
 }
 
 // kinds measures each dataset with each subject. The objects of one dataset are
@@ -151,9 +143,9 @@ func (d dataset) write(ctx context.Context, config *rest.Config, first, n int) e
 // counts returns the kinds with the number of objects of each.
 func (d dataset) counts(n int) (kinds []measure.Kind, counts []int) {
 	for _, k := range d.kinds {
-		i := slices.Index(kinds, kindOf(k))
+		i := slices.Index(kinds, fleetserver.KindOf(k))
 		if i < 0 {
-			i, kinds, counts = len(kinds), append(kinds, kindOf(k)), append(counts, 0)
+			i, kinds, counts = len(kinds), append(kinds, fleetserver.KindOf(k)), append(counts, 0)
 		}
 		counts[i] += n
 	}
@@ -304,7 +296,7 @@ func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
 				Subject:  name,
 				Clusters: []measure.Cluster{clusterOf(on)},
 				First:    first,
-				Kinds:    []measure.Kind{kindOf(objects.Pods)},
+				Kinds:    []measure.Kind{fleetserver.KindOf(objects.Pods)},
 				Counts:   []int{n},
 			})
 			if err != nil {

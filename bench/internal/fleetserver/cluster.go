@@ -203,7 +203,7 @@ func (c *cluster) mark(t *table, i int) measure.Mark {
 	o := t.kind.New(c.generator, i)
 	return measure.Mark{
 		Cluster:         c.number,
-		Kind:            kindOf(t.kind),
+		Kind:            KindOf(t.kind),
 		Namespace:       o.GetNamespace(),
 		Name:            o.GetName(),
 		ResourceVersion: strconv.FormatInt(rv, 10),
