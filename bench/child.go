@@ -27,7 +27,7 @@ const childArg = "measure-one-subject"
 type task struct {
 	Work    string
 	Subject string
-	Server  server
+	Cluster measure.Cluster
 	// Count is the number of objects, or the number of informers on each of
 	// Connections.
 	Count       int
@@ -41,25 +41,14 @@ type task struct {
 	Profile string
 }
 
-// server holds the data needed to connect to the cluster.
-type server struct {
-	Host          string
-	CA, Cert, Key []byte
-}
-
-func serverOf(config *rest.Config) server {
-	return server{
+// clusterOf returns the access to the real cluster.
+func clusterOf(config *rest.Config) measure.Cluster {
+	return measure.Cluster{
+		Name: "real",
 		Host: config.Host,
 		CA:   config.CAData,
 		Cert: config.CertData,
 		Key:  config.KeyData,
-	}
-}
-
-func (s server) config() *rest.Config {
-	return &rest.Config{
-		Host: s.Host, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: s.CA, CertData: s.Cert, KeyData: s.Key},
 	}
 }
 

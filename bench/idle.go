@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
 	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
@@ -32,7 +33,7 @@ func idle(ctx context.Context, t task) (measure.Figures, error) {
 	namespaces := idleNamespaces(subject{name: t.Subject}, t.Count)
 	first := namespaces[t.Count]
 	namespaces = namespaces[:t.Count]
-	writer, err := kubernetes.NewForConfig(t.Server.config())
+	writer, err := kubernetes.NewForConfig(subjects.ConfigOf(t.Cluster))
 	if err != nil {
 		return nil, err
 	}
@@ -176,5 +177,5 @@ func (t task) open() (watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.open(t.Server.config())
+	return s.open(subjects.ConfigOf(t.Cluster))
 }

@@ -70,8 +70,8 @@ var first = measure.Kind{
 
 // kinds measures each dataset with each subject. The objects of one dataset are
 // deleted before those of the next are written.
-func (s *site) kinds(ctx context.Context, on server, r *report) error {
-	config := on.config()
+func (s *site) kinds(ctx context.Context, on measure.Cluster, r *report) error {
+	config := subjects.ConfigOf(on)
 	if err := s.prepare(ctx, config); err != nil {
 		return err
 	}
@@ -209,13 +209,13 @@ func (d dataset) remove(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-func (p plan) measureKinds(ctx context.Context, on server, d dataset, n int, r *report) error {
+func (p plan) measureKinds(ctx context.Context, on measure.Cluster, d dataset, n int, r *report) error {
 	kinds, counts := d.counts(n)
 	taken, err := p.inTurns(ctx, func(s string, _ int) (measure.Figures, error) {
 		return watching(ctx, measure.Task{
 			Work:     measure.WorkKind,
 			Subject:  s,
-			Clusters: []measure.Cluster{clusterOf(on)},
+			Clusters: []measure.Cluster{on},
 			First:    first,
 			Kinds:    kinds,
 			Counts:   counts,
@@ -264,20 +264,9 @@ func (d dataset) report(r *report, names []string, taken turns, n int) {
 	}
 }
 
-// clusterOf returns the access to the real cluster.
-func clusterOf(on server) measure.Cluster {
-	return measure.Cluster{
-		Name: "real",
-		Host: on.Host,
-		CA:   on.CA,
-		Cert: on.Cert,
-		Key:  on.Key,
-	}
-}
-
 // objectGrowth measures informers of more and more objects.
-func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
-	config := on.config()
+func (s *site) objectGrowth(ctx context.Context, on measure.Cluster, r *report) error {
+	config := subjects.ConfigOf(on)
 	if err := s.prepare(ctx, config); err != nil {
 		return err
 	}
@@ -294,7 +283,7 @@ func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
 			f, err := watching(ctx, measure.Task{
 				Work:     measure.WorkKind,
 				Subject:  name,
-				Clusters: []measure.Cluster{clusterOf(on)},
+				Clusters: []measure.Cluster{on},
 				First:    first,
 				Kinds:    []measure.Kind{fleetserver.KindOf(objects.Pods)},
 				Counts:   []int{n},

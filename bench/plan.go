@@ -122,11 +122,11 @@ func (p plan) String() string {
 type plain plan
 
 // task returns the task for a child.
-func (p plan) task(work string, s subject, on server, count int) task {
+func (p plan) task(work string, s subject, on measure.Cluster, count int) task {
 	return task{
 		Work:        work,
 		Subject:     s.name,
-		Server:      on,
+		Cluster:     on,
 		Count:       count,
 		Connections: p.connections,
 		Wait:        p.wait,
@@ -153,7 +153,7 @@ func mine(s subject, b *bound) *bound {
 // isOurs reports whether the subject is ours, with any transport.
 func isOurs(s subject) bool { return s.name == ours || s.name == oursRest }
 
-func (p plan) idle(ctx context.Context, on server, r *report) error {
+func (p plan) idle(ctx context.Context, on measure.Cluster, r *report) error {
 	results, err := p.idleAll(ctx, on)
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 
 // idleAll measures all subjects at the same time: they mostly wait, and memory
 // does not depend on speed.
-func (p plan) idleAll(ctx context.Context, on server) (map[string]measure.Figures, error) {
+func (p plan) idleAll(ctx context.Context, on measure.Cluster) (map[string]measure.Figures, error) {
 	all := p.subjects()
 	measured := make([]measure.Figures, len(all))
 	g, ctx := errgroup.WithContext(ctx)
@@ -207,7 +207,9 @@ func (p plan) idleAll(ctx context.Context, on server) (map[string]measure.Figure
 
 // repeat measures every subject several times, in turn, and returns the
 // medians.
-func (p plan) repeat(ctx context.Context, work string, on server, count int) (map[string]measure.Figures, error) {
+func (p plan) repeat(
+	ctx context.Context, work string, on measure.Cluster, count int,
+) (map[string]measure.Figures, error) {
 	values := map[string]map[string][]float64{}
 	for range p.rounds {
 		for _, s := range p.subjects() {
@@ -235,7 +237,7 @@ func (p plan) repeat(ctx context.Context, work string, on server, count int) (ma
 	return medians, nil
 }
 
-func (p plan) sync(ctx context.Context, on server, r *report) error {
+func (p plan) sync(ctx context.Context, on measure.Cluster, r *report) error {
 	results, err := p.repeat(ctx, "sync", on, p.pods)
 	if err != nil {
 		return err
@@ -268,7 +270,7 @@ func (p plan) sync(ctx context.Context, on server, r *report) error {
 	return nil
 }
 
-func (p plan) peak(ctx context.Context, on server, r *report) error {
+func (p plan) peak(ctx context.Context, on measure.Cluster, r *report) error {
 	results, err := p.repeat(ctx, "peak", on, p.pods)
 	if err != nil {
 		return err
@@ -284,7 +286,7 @@ func (p plan) peak(ctx context.Context, on server, r *report) error {
 }
 
 // read reports the readings of both sides and their ratios.
-func (p plan) read(ctx context.Context, on server, r *report) error {
+func (p plan) read(ctx context.Context, on measure.Cluster, r *report) error {
 	f, err := p.task("read", subject{name: "all"}, on, 0).inChild(ctx)
 	if err != nil {
 		return err

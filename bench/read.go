@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/bench/internal/objects"
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
 	"github.com/fleetcache/fleetcache/bench/measure"
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -43,7 +44,7 @@ func read(ctx context.Context, t task) (measure.Figures, error) {
 	if err := flag.Set("test.benchtime", t.RoundTime); err != nil {
 		return nil, err
 	}
-	b, err := newBookshelf(ctx, t.Server.config())
+	b, err := newBookshelf(ctx, subjects.ConfigOf(t.Cluster))
 	if err != nil {
 		return nil, err
 	}

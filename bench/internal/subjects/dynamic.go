@@ -28,7 +28,7 @@ func openDynamic(ctx context.Context, clusters []measure.Cluster) (measure.Subje
 	d := &dynamicInformers{}
 	d.ctx, d.cancel = context.WithCancel(ctx)
 	for _, c := range clusters {
-		client, err := dynamic.NewForConfig(configOf(c))
+		client, err := dynamic.NewForConfig(ConfigOf(c))
 		if err != nil {
 			return nil, err
 		}

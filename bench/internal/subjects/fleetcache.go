@@ -62,7 +62,7 @@ func newFleetcache(
 	f := &fleetcache{form: form}
 	configs := map[client.ObjectKey]*rest.Config{}
 	for _, c := range clusters {
-		config := configOf(c)
+		config := ConfigOf(c)
 		config.QPS = 0 // the ClusterCache's default
 		f.keys = append(f.keys, keyOf(c))
 		configs[keyOf(c)] = config

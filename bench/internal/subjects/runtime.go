@@ -125,7 +125,7 @@ func openRuntime(f form, strip bool) measure.Open {
 		r := &runtimeCaches{form: f}
 		ctx, r.cancel = context.WithCancel(ctx)
 		for _, c := range clusters {
-			config := configOf(c)
+			config := ConfigOf(c)
 			httpClient, err := rest.HTTPClientFor(config)
 			if err != nil {
 				return nil, err

@@ -62,9 +62,9 @@ func Named(name string) (measure.Open, error) {
 	return open, nil
 }
 
-// configOf returns the configuration for a cluster, without a limit of
+// ConfigOf returns the configuration for a cluster, without a limit of
 // requests: what is measured is not how long a client waits for itself.
-func configOf(c measure.Cluster) *rest.Config {
+func ConfigOf(c measure.Cluster) *rest.Config {
 	return &rest.Config{
 		Host:        c.Host,
 		BearerToken: c.Token,
