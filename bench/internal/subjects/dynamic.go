@@ -64,8 +64,12 @@ func (d *dynamicInformers) Count(_ context.Context, k measure.Kind) (int, error)
 
 // ResourceVersion implements measure.Subject.
 func (d *dynamicInformers) ResourceVersion(_ context.Context, m measure.Mark) (string, error) {
-	store := d.factories[m.Cluster].ForResource(gvrOf(m.Kind)).Informer().GetStore()
-	o, found, err := store.GetByKey(m.Namespace + "/" + m.Name)
+	return stored(d.factories[m.Cluster].ForResource(gvrOf(m.Kind)).Informer(), m)
+}
+
+// stored returns the version that an informer of client-go has of an object.
+func stored(informer cache.SharedIndexInformer, m measure.Mark) (string, error) {
+	o, found, err := informer.GetStore().GetByKey(m.Namespace + "/" + m.Name)
 	if err != nil {
 		return "", err
 	}
