@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/internal/certs"
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
@@ -33,7 +35,7 @@ type Cluster struct {
 	options  options
 	binaries assets.Binaries
 	pki      *pki
-	admin    keyPair
+	admin    certs.Pair
 	thread   *thread
 	etcd     *etcdServer
 
@@ -46,7 +48,7 @@ type Cluster struct {
 	mu struct {
 		sync.Mutex
 
-		serving   *authority // signs new certificates of API servers
+		serving   certs.Pair // signs new certificates of API servers
 		client    client.Client
 		transport http.RoundTripper // of client
 		replicas  []*APIServer
@@ -63,6 +65,7 @@ func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (
 		options:  o,
 		binaries: binaries,
 		pki:      p,
+		admin:    p.clientCert(time.Now().Add(validity), "admin", "system:masters"),
 		turn:     make(chan struct{}, 1),
 	}
 	c.mu.serving = p.serving
@@ -72,9 +75,6 @@ func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (
 		return nil, err
 	}
 	var err error
-	if c.admin, err = p.clients.clientCert("admin", "system:masters"); err != nil {
-		return nil, err
-	}
 	c.thread = startThread()
 	if c.etcd, err = newEtcd(filepath.Join(c.dir, "etcd"), binaries.Etcd, c.thread); err != nil {
 		return nil, errors.Join(err, c.Stop())
@@ -143,7 +143,7 @@ func (c *Cluster) renewClient() error {
 }
 
 // authority returns the authority for the certificates of API servers.
-func (c *Cluster) authority() *authority {
+func (c *Cluster) authority() certs.Pair {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.serving

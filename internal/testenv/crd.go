@@ -83,10 +83,7 @@ func (c *Cluster) installCRDs(ctx context.Context, crds []*apiextensionsv1.Custo
 // served waits until each kind can be listed, which its presence in discovery
 // does not guarantee.
 func (c *Cluster) served(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
-	client, err := c.ownClient()
-	if err != nil {
-		return err
-	}
+	client := c.ownClient()
 	look := time.NewTicker(pollEvery)
 	defer look.Stop()
 

@@ -26,10 +26,7 @@ const (
 func (a *APIServer) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	client, err := a.ownClient()
-	if err != nil {
-		return err
-	}
+	client := a.ownClient()
 	look := time.NewTicker(5 * pollEvery)
 	defer look.Stop()
 
@@ -52,21 +49,17 @@ func (a *APIServer) ready(ctx context.Context) error {
 
 // ownClient returns a client for our own requests. It trusts any certificate,
 // because the server's may be expired on purpose, and keeps no connections.
-func (a *APIServer) ownClient() (*http.Client, error) {
-	cert, err := tls.X509KeyPair(a.cluster.admin.cert, a.cluster.admin.key)
-	if err != nil {
-		return nil, err
-	}
+func (a *APIServer) ownClient() *http.Client {
 	return &http.Client{
 		Timeout: askTimeout,
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
 			TLSClientConfig: &tls.Config{
-				Certificates:       []tls.Certificate{cert},
+				Certificates:       []tls.Certificate{a.cluster.admin.TLS()},
 				InsecureSkipVerify: true,
 			},
 		},
-	}, nil
+	}
 }
 
 // ask sends a request and returns nil if the response is 200.

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // ServiceAccount is a user that authenticates with a bearer token.
@@ -98,10 +100,7 @@ func (s *ServiceAccount) Revoke(ctx context.Context) error {
 	if err := client.IgnoreNotFound(s.cluster.Client().Delete(ctx, secret)); err != nil {
 		return fmt.Errorf("revoke the token of %s: %w", s.user, err)
 	}
-	anonymous, err := s.cluster.ownClient()
-	if err != nil {
-		return err
-	}
+	anonymous := s.cluster.ownClient()
 	anonymous.Transport.(*http.Transport).TLSClientConfig.Certificates = nil
 	look := time.NewTicker(10 * pollEvery)
 	defer look.Stop()
@@ -146,7 +145,7 @@ func (s *ServiceAccount) Token() string {
 
 // Config returns a new config for the service account with its current token.
 func (s *ServiceAccount) Config() *rest.Config {
-	config := configFor(s.cluster.Addr(), s.cluster.CA(), keyPair{})
+	config := configFor(s.cluster.Addr(), s.cluster.CA(), certs.Pair{})
 	config.BearerToken = s.Token()
 	return config
 }

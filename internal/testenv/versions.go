@@ -89,10 +89,7 @@ func (a *APIServer) RestartAs(ctx context.Context, opts ...ServerOption) error {
 // StreamsLists reports whether the server streams lists, which depends on its
 // version and feature gates.
 func (a *APIServer) StreamsLists(ctx context.Context) (bool, error) {
-	client, err := a.ownClient()
-	if err != nil {
-		return false, err
-	}
+	client := a.ownClient()
 	query := url.Values{
 		"watch":                {"true"},
 		"sendInitialEvents":    {"true"},

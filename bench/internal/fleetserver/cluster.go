@@ -92,9 +92,7 @@ func newCluster(f *Fleet, block, i int) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.identity, err = newIdentity(c.name, host); err != nil {
-		return nil, err
-	}
+	c.identity = newIdentity(c.name, host)
 	c.tls = &tls.Config{
 		Certificates: []tls.Certificate{c.identity.certificate},
 		NextProtos:   []string{"h2", "http/1.1"},
