@@ -70,23 +70,15 @@ func (a *access) Deny(ctx context.Context) error {
 // await waits until the authorizer, which watches rules, allows or denies the
 // first operation that each rule names.
 func (a *access) await(ctx context.Context, rules []rbacv1.PolicyRule, allowed bool) error {
-	look := time.NewTicker(pollEvery)
-	defer look.Stop()
 	for _, rule := range rules {
-		for {
+		err := poll(ctx, pollEvery, func() (bool, error) {
 			review := &authorizationv1.SubjectAccessReview{Spec: question(rule)}
 			review.Spec.User = a.user
-			if err := a.cluster.Client().Create(ctx, review); err != nil {
-				return fmt.Errorf("ask for the rights of %s: %w", a.user, err)
-			}
-			if review.Status.Allowed == allowed {
-				break
-			}
-			select {
-			case <-look.C:
-			case <-ctx.Done():
-				return fmt.Errorf("rights of %s: %w", a.user, context.Cause(ctx))
-			}
+			err := a.cluster.Client().Create(ctx, review)
+			return review.Status.Allowed == allowed, err
+		})
+		if err != nil {
+			return fmt.Errorf("ask for the rights of %s: %w", a.user, err)
 		}
 	}
 
