@@ -52,7 +52,6 @@ type Cluster struct {
 		client    client.Client
 		transport http.RoundTripper // of client
 		replicas  []*APIServer
-		proxies   []*Proxy
 		snapshots int
 	}
 }
@@ -194,14 +193,10 @@ func (c *Cluster) close() error {
 	c.end()
 	c.turn <- struct{}{} // never given back
 	c.mu.Lock()
-	proxies, transport := c.mu.proxies, c.mu.transport
-	c.mu.proxies = nil
+	transport := c.mu.transport
 	c.mu.Unlock()
 
 	var errs []error
-	for _, p := range proxies {
-		errs = append(errs, p.Close())
-	}
 	for _, a := range c.servers() {
 		errs = append(errs, a.close())
 	}
