@@ -81,11 +81,9 @@ func (t *tale) prepare(ctx context.Context) error {
 		if err := c.InstallCRDs(ctx, testenv.SimpleCRD(siteKind.Group, siteKind.Kind)); err != nil {
 			return err
 		}
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: demoNamespace}}
-		for _, o := range []client.Object{namespace, newTheme("red"), newSite("blog", ""), newSite("shop", "")} {
-			if err := c.Client().Create(ctx, o); err != nil {
-				return err
-			}
+		err := fleet.Create(ctx, c.Client(), demoNamespace, newTheme("red"), newSite("blog", ""), newSite("shop", ""))
+		if err != nil {
+			return err
 		}
 	}
 	config, err := fleet.Kubeconfig(t.east, t.west)

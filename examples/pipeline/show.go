@@ -9,9 +9,7 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -111,16 +109,12 @@ func show(ctx context.Context, local fleet.Local, out *story.Printer, log logr.L
 // beginning.
 func (d *demo) furnish(ctx context.Context) error {
 	err := d.Hub.InstallCRDs(ctx, testenv.SimpleCRD(pipelineKind.Group, pipelineKind.Kind))
-	for _, c := range d.Clusters() {
-		of := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-		err = errors.Join(err, c.Client().Create(ctx, of))
-	}
 	for _, c := range d.Clusters()[:2] {
 		err = errors.Join(err,
 			c.InstallCRDs(ctx, testenv.SimpleCRD(group, release)),
-			c.Client().Create(ctx, object(release)))
+			fleet.Create(ctx, c.Client(), namespace, object(release)))
 	}
-	if err != nil {
+	if err = errors.Join(err, fleet.Create(ctx, d.Remotes[1].Client(), namespace)); err != nil {
 		return err
 	}
 	east, err := d.east().AddUser(ctx, "pipelines", rights...)

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -83,8 +81,7 @@ func (d *demo) furnish(ctx context.Context) error {
 		return err
 	}
 	for _, remote := range d.fleet.Remotes {
-		apps := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: appsNamespace}}
-		if err := remote.Client().Create(ctx, apps); err != nil {
+		if err := fleet.Create(ctx, remote.Client(), appsNamespace); err != nil {
 			return err
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -72,23 +70,15 @@ func (w *world) close() error { return errors.Join(w.gate.close(), os.RemoveAll(
 
 func (w *world) kubeconfig() string { return filepath.Join(w.dir, "kubeconfig") }
 
-func newNamespace(name string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-}
-
 func createWidgets(ctx context.Context, c fleet.Cluster) error {
 	if err := c.InstallCRDs(ctx, testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)); err != nil {
 		return err
 	}
-	if err := c.Client().Create(ctx, newNamespace(widgetNamespace)); err != nil {
-		return err
-	}
+	var widgets []client.Object
 	for _, name := range widgetNames {
-		if err := c.Client().Create(ctx, newWidget(name)); err != nil {
-			return err
-		}
+		widgets = append(widgets, newWidget(name))
 	}
-	return nil
+	return fleet.Create(ctx, c.Client(), widgetNamespace, widgets...)
 }
 
 // each calls f for all remote clusters at once.
