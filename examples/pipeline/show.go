@@ -96,13 +96,7 @@ func show(ctx context.Context, local fleet.Local, out *story.Printer, log logr.L
 		return err
 	}
 
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(running) }()
-	err = d.tell(ctx)
-	stop()
-
-	return errors.Join(err, <-ended)
+	return story.During(ctx, mgr.Start, d.tell)
 }
 
 // furnish installs the kinds, and creates the objects that are there from the
@@ -169,18 +163,13 @@ func pipeline() *Pipeline {
 
 // tell runs the demonstration from the operator's start.
 func (d *demo) tell(ctx context.Context) error {
-	err := d.Tell(ctx,
+	return d.Tell(ctx,
 		story.Chapter{Title: "A version is promoted as soon as its targets are ready", Tell: d.promote},
 		story.Chapter{Title: "Production: no Secret, no kind, no object", Tell: d.appear},
 		story.Chapter{Title: "A right is revoked, and granted again", Tell: d.revoke},
 		story.Chapter{Title: "A cluster goes down, and returns", Tell: d.kill},
 		story.Chapter{Title: "The last Pipeline goes, after its targets", Tell: d.end},
 	)
-	if err != nil {
-		return err
-	}
-	d.Say("%d expectations, all met", d.Met)
-	return nil
 }
 
 // reason waits until the status of an environment has a reason; Ready stands

@@ -125,18 +125,12 @@ func (d *demo) during(ctx context.Context, log logr.Logger, show func(context.Co
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan error, 1)
-	go func() {
-		err := mgr.Start(ctx)
-		cancel(errors.New("the operator ended"))
-		ended <- err
-	}()
-	err = show(ctx)
-	cancel(nil)
-	begin := time.Now()
-	err = errors.Join(err, <-ended)
-	d.Say("the operator has stopped within %s", story.Brief(time.Since(begin)))
+	var shown time.Time
+	err = story.During(ctx, mgr.Start, func(ctx context.Context) error {
+		defer func() { shown = time.Now() }()
+		return show(ctx)
+	})
+	d.Say("the operator has stopped within %s", story.Brief(time.Since(shown)))
 	return err
 }
 
