@@ -57,7 +57,7 @@ func (s *settings) showOwners(ctx context.Context, out *story.Printer, d display
 	if err != nil {
 		return err
 	}
-	g, err := newGroup(configs[s.contexts.Names[0]], s.namespace, s.group)
+	g, err := newGroup(configs[s.contexts.First()], s.namespace, s.group)
 	if err != nil {
 		return err
 	}

@@ -161,6 +161,7 @@ func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 		require.NoError(t, <-ended)
 		require.NoError(t, text.Close())
 		<-drained
+		require.NoError(t, s.Stop())
 		require.NoFileExists(t, path)
 		require.NoDirExists(t, filepath.Dir(path))
 	})

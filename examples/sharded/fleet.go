@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -34,9 +32,9 @@ var (
 type world struct {
 	*fleet.Fleet
 
-	gate    *gate
-	dir     string // with the hub's kubeconfig
-	changes int64  // how often all widgets were changed
+	gate       *gate
+	kubeconfig string // the path of the hub's
+	changes    int64  // how often all widgets were changed
 }
 
 // furnish creates the widgets, registers the clusters in the hub, opens the gate
@@ -56,19 +54,11 @@ func furnish(ctx context.Context, f *fleet.Fleet) (*world, error) {
 	if w.gate, err = newGate(f.Hub.Config()); err != nil {
 		return nil, err
 	}
-	if w.dir, err = os.MkdirTemp("", "fleetcache-sharded-"); err != nil {
+	if w.kubeconfig, err = w.WriteFile("kubeconfig", testenv.Kubeconfig(w.gate.config())); err != nil {
 		return nil, errors.Join(err, w.gate.close())
-	}
-	if err := os.WriteFile(w.kubeconfig(), testenv.Kubeconfig(w.gate.config()), 0o600); err != nil {
-		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
-
-// close closes the gate, and removes the kubeconfig.
-func (w *world) close() error { return errors.Join(w.gate.close(), os.RemoveAll(w.dir)) }
-
-func (w *world) kubeconfig() string { return filepath.Join(w.dir, "kubeconfig") }
 
 func createWidgets(ctx context.Context, c fleet.Cluster) error {
 	if err := c.InstallCRDs(ctx, testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)); err != nil {

@@ -63,7 +63,7 @@ func show(ctx context.Context, s settings, out *story.Printer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.gate.close()) }()
 	slots, err := w.slots()
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (d *demonstration) run(ctx context.Context) error {
 // start starts replicas.
 func (d *demonstration) start(names ...string) error {
 	for _, name := range names {
-		p, err := startProcess(identity{name, hubNamespace}, d.kubeconfig(), func(r report) { d.record.add(name, r) })
+		p, err := startProcess(identity{name, hubNamespace}, d.kubeconfig, func(r report) { d.record.add(name, r) })
 		if err != nil {
 			return err
 		}
