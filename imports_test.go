@@ -172,6 +172,7 @@ var allowed = map[string][]string{
 	},
 	"test/conformance": {
 		"clustercache", "clustercache/events", "clustercache/resolver", "clustercache/status", "informerpool",
+		"internal/testenv",
 	},
 }
 
