@@ -54,7 +54,7 @@ var allowed = map[string][]string{
 	},
 	"clustercache/clustercachetest": {
 		"clustercache", "clustercache/ownership", "clustercache/resolver", "clustercache/status", "informerpool",
-		"internal/directory", "internal/fakeapi", "internal/memnet",
+		"internal/certs", "internal/directory", "internal/fakeapi", "internal/memnet",
 	},
 	"clustercache/events": {"clustercache/status", "informerpool"},
 	"clustercache/fleet": {
@@ -154,14 +154,15 @@ var allowed = map[string][]string{
 	"internal/fleettest": {
 		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/events",
 		"clustercache/resolver", "clustercache/status", "informerpool",
-		"internal/fakeapi", "internal/memnet", "internal/testenv",
+		"internal/certs", "internal/fakeapi", "internal/memnet", "internal/testenv",
 	},
 	"internal/packed":       {"internal/misfit", "internal/wire"},
 	"internal/pooltest":     {"informerpool"},
-	"internal/resolvertest": {"clustercache/resolver"},
+	"internal/resolvertest": {"clustercache/resolver", "internal/certs"},
 	"internal/restmap":      {"internal/meter"},
 	"internal/testenv": {
-		"internal/repeat", "internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port",
+		"internal/certs", "internal/repeat",
+		"internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port",
 	},
 	"internal/testenv/faultproxy": {"internal/testenv/internal/port"},
 	"internal/testenv/install":    {"internal/testenv/assets"},
@@ -171,6 +172,7 @@ var allowed = map[string][]string{
 	},
 	"test/conformance": {
 		"clustercache", "clustercache/events", "clustercache/resolver", "clustercache/status", "informerpool",
+		"internal/testenv",
 	},
 }
 

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
 // childArg, as the only argument, makes the program measure a single subject,
@@ -25,7 +27,7 @@ const childArg = "measure-one-subject"
 type task struct {
 	Work    string
 	Subject string
-	Server  server
+	Cluster measure.Cluster
 	// Count is the number of objects, or the number of informers on each of
 	// Connections.
 	Count       int
@@ -39,14 +41,10 @@ type task struct {
 	Profile string
 }
 
-// server holds the data needed to connect to the cluster.
-type server struct {
-	Host          string
-	CA, Cert, Key []byte
-}
-
-func serverOf(config *rest.Config) server {
-	return server{
+// clusterOf returns the access to the real cluster.
+func clusterOf(config *rest.Config) measure.Cluster {
+	return measure.Cluster{
+		Name: "real",
 		Host: config.Host,
 		CA:   config.CAData,
 		Cert: config.CertData,
@@ -54,18 +52,8 @@ func serverOf(config *rest.Config) server {
 	}
 }
 
-func (s server) config() *rest.Config {
-	return &rest.Config{
-		Host: s.Host, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: s.CA, CertData: s.Cert, KeyData: s.Key},
-	}
-}
-
-// figures are a child's measurements, by name.
-type figures map[string]float64
-
 // works are the measurements that need a process of their own.
-var works = map[string]func(context.Context, task) (figures, error){
+var works = map[string]func(context.Context, task) (measure.Figures, error){
 	"idle": idle,
 	"sync": initialSync,
 	"peak": peak,
@@ -75,50 +63,64 @@ var works = map[string]func(context.Context, task) (figures, error){
 // childTimeout bounds one measurement.
 const childTimeout = 5 * time.Minute
 
-// inChild runs a task in a new process.
-func inChild(ctx context.Context, t task) (figures, error) {
+// inChild runs the task in a new process.
+func (t task) inChild(ctx context.Context) (measure.Figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, childTimeout)
 	defer cancel()
-	self, err := os.Executable()
+	f, err := inChild(ctx, childArg, t)
 	if err != nil {
-		return nil, err
-	}
-	in, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
-	}
-	var f figures
-	if err := run(ctx, self, []string{childArg}, in, &f); err != nil {
 		return nil, fmt.Errorf("measure %s of %s: %w", t.Work, t.Subject, err)
 	}
 	return f, nil
 }
 
-// run runs a program and decodes what it writes.
-func run(ctx context.Context, path string, args []string, in []byte, result any) error {
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return err
-	}
-	return json.Unmarshal(out.Bytes(), result)
-}
-
-// child is the child's side of inChild.
-func child(ctx context.Context, in io.Reader, out io.Writer) error {
-	var t task
-	if err := json.NewDecoder(in).Decode(&t); err != nil {
-		return err
-	}
+// run runs the task in this process.
+func (t task) run(ctx context.Context) (measure.Figures, error) {
 	if t.Profile != "" && t.Work == "idle" {
 		runtime.MemProfileRate = 1 // samples every allocation
 	}
 	work, ok := works[t.Work]
 	if !ok {
-		return fmt.Errorf("no work %q", t.Work)
+		return nil, fmt.Errorf("no work %q", t.Work)
 	}
-	f, err := work(ctx, t)
+	return work(ctx, t)
+}
+
+// inChild runs this program with one argument, which makes it read a task and
+// write figures.
+func inChild(ctx context.Context, arg string, task any) (measure.Figures, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, self, []string{arg}, task)
+}
+
+// run runs a program that reads a task, and returns the figures that it writes.
+func run(ctx context.Context, path string, args []string, task any) (f measure.Figures, err error) {
+	in, err := json.Marshal(task)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, err
+	}
+	err = json.Unmarshal(out.Bytes(), &f)
+	return f, err
+}
+
+// child is the child's side of inChild.
+func child[T interface {
+	run(ctx context.Context) (measure.Figures, error)
+}](ctx context.Context, in io.Reader, out io.Writer) error {
+	var task T
+	if err := json.NewDecoder(in).Decode(&task); err != nil {
+		return err
+	}
+	f, err := task.run(ctx)
 	if err != nil {
 		return err
 	}

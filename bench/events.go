@@ -27,7 +27,13 @@ func (p plan) events(ctx context.Context, r *report) error {
 		if round > 0 {
 			rest /= 2
 		}
-		return p.eventsOf(ctx, s, rest)
+		return p.watchingFleet(ctx, 1, eventPods, measure.Task{
+			Work:    measure.WorkEvents,
+			Subject: s,
+			Kinds:   fleetserver.Kinds()[:1],
+			Rates:   p.rates,
+			Rest:    rest,
+		})
 	}, func(s, why string) {
 		r.note(fmt.Sprintf("events, %g per second: processor time per event", p.rates[0]), s, why)
 	})
@@ -67,28 +73,3 @@ func (p plan) events(ctx context.Context, r *report) error {
 
 // errSameInformers is why Cluster API's cache has no events of its own.
 var errSameInformers = errors.New("its informers are those of " + subjects.Typed)
-
-func (p plan) eventsOf(
-	ctx context.Context, subject string, rest time.Duration,
-) (f measure.Figures, err error) {
-	url, stop, err := startFleet(ctx, fleetserver.Options{
-		Clusters: 1,
-		Objects:  eventPods,
-		Replicas: p.replicas,
-		Seed:     p.seed,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-
-	return watching(ctx, measure.Task{
-		Work:     measure.WorkEvents,
-		Subject:  subject,
-		Control:  url,
-		Kinds:    fleetserver.Kinds()[:1],
-		Rates:    p.rates,
-		Rest:     rest,
-		Patience: p.patience,
-	})
-}

@@ -96,33 +96,24 @@ func startFleet(ctx context.Context, o fleetserver.Options) (url string, stop fu
 
 // watching runs a task in a process of its own.
 func watching(ctx context.Context, t measure.Task) (measure.Figures, error) {
-	path, args := "", []string{watchArg}
-	var err error
-	if t.Subject == subjects.GitOps {
-		path, err = gitops()
-		args = nil
-	} else {
-		path, err = os.Executable()
+	if t.Subject != subjects.GitOps {
+		return inChild(ctx, watchArg, t)
 	}
+	path, err := gitops()
 	if err != nil {
 		return nil, err
 	}
-	in, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
-	}
-	var f measure.Figures
-	err = run(ctx, path, args, in, &f)
-
-	return f, err
+	return run(ctx, path, nil, t)
 }
 
-// fleetOf measures a subject with a fleet of n clusters. Only a fleet that is
-// disturbed shows more than memory and goroutines.
-func (p plan) fleetOf(ctx context.Context, subject string, n int, disturbed bool) (f measure.Figures, err error) {
+// watchingFleet runs a task in a process of its own, with a fleet that another
+// one serves.
+func (p plan) watchingFleet(
+	ctx context.Context, clusters, objects int, t measure.Task,
+) (f measure.Figures, err error) {
 	url, stop, err := startFleet(ctx, fleetserver.Options{
-		Clusters: n,
-		Objects:  p.fleetObjects,
+		Clusters: clusters,
+		Objects:  objects,
 		Replicas: p.replicas,
 		Seed:     p.seed,
 	})
@@ -130,20 +121,25 @@ func (p plan) fleetOf(ctx context.Context, subject string, n int, disturbed bool
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	t.Control, t.Patience = url, p.patience
+
+	return watching(ctx, t)
+}
+
+// fleetOf measures a subject with a fleet of n clusters. Only a fleet that is
+// disturbed shows more than memory and goroutines.
+func (p plan) fleetOf(ctx context.Context, subject string, n int, disturbed bool) (measure.Figures, error) {
 	t := measure.Task{
-		Work:     measure.WorkFleet,
-		Subject:  subject,
-		Control:  url,
-		Kinds:    fleetserver.Kinds(),
-		Objects:  p.fleetObjects,
-		Rest:     p.rest,
-		Patience: p.patience,
+		Work:    measure.WorkFleet,
+		Subject: subject,
+		Kinds:   fleetserver.Kinds(),
+		Objects: p.fleetObjects,
+		Rest:    p.rest,
 	}
 	if disturbed {
 		t.Outages = p.outages
 	}
-
-	return watching(ctx, t)
+	return p.watchingFleet(ctx, n, p.fleetObjects, t)
 }
 
 // fleet measures our ClusterCache with the whole fleet.

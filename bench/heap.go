@@ -4,71 +4,32 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/metrics"
 	"runtime/pprof"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
 const (
-	// collections is how many times garbage is collected before memory is
-	// measured. Two collections empty the sync.Pools, and each one halves
-	// stacks that are hardly used, as happens to every process in the long run.
-	collections = 6
-	// quietFor is how long the number of goroutines must not change before it
-	// is counted.
-	quietFor = 300 * time.Millisecond
-	quietMax = 10 * time.Second
 	// sampleEvery is the interval of the samples that look for the heap's peak.
 	sampleEvery = time.Millisecond
 	heapMetric  = "/memory/classes/heap/objects:bytes"
 )
 
-// footprint is the memory and the goroutines of a process.
-type footprint struct {
-	goroutines         int
-	heap, inUse, stack float64
-}
-
-// settle waits until the number of goroutines is stable, collects garbage and
-// returns the remaining footprint.
-func settle() footprint {
-	last, since := runtime.NumGoroutine(), time.Now()
-	for end := time.Now().Add(quietMax); time.Since(since) < quietFor && time.Now().Before(end); {
-		time.Sleep(quietFor / 10)
-		if n := runtime.NumGoroutine(); n != last {
-			last, since = n, time.Now()
-		}
-	}
-
-	for range collections {
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-
-	return footprint{
-		goroutines: last,
-		heap:       float64(m.HeapAlloc),
-		inUse:      float64(m.HeapInuse),
-		stack:      float64(m.StackInuse),
-	}
-}
-
 // per returns how much each of n things added.
-func (f footprint) per(n int, before footprint, prefix string) figures {
+func per(n int, before, after measure.Footprint, prefix string) measure.Figures {
 	each := func(after, before float64) float64 { return (after - before) / float64(n) }
-	return figures{
-		prefix + "goroutines": each(float64(f.goroutines), float64(before.goroutines)),
-		prefix + "heap":       each(f.heap, before.heap),
-		prefix + "inuse":      each(f.inUse, before.inUse),
-		prefix + "stack":      each(f.stack, before.stack),
+	return measure.Figures{
+		prefix + "goroutines": each(float64(after.Goroutines), float64(before.Goroutines)),
+		prefix + "heap":       each(after.Heap, before.Heap),
+		prefix + "inuse":      each(after.InUse, before.InUse),
+		prefix + "stack":      each(after.Stack, before.Stack),
 	}
 }
 
@@ -107,26 +68,25 @@ func (s *sampler) end() float64 {
 	return float64(s.max)
 }
 
-// profileCPU starts a CPU profile, if the task has a directory for it.
-// Profiling makes the figures worse.
-func (t task) profileCPU() (stop func(), err error) {
-	if t.Profile == "" {
-		return func() {}, nil
+// profileCPU starts a CPU profile in a file; an empty path means none. Profiling
+// makes the figures worse.
+func profileCPU(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
 	}
-	f, err := os.Create(t.profilePath("cpu"))
+	file, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() {
-		pprof.StopCPUProfile()
-		_ = f.Close()
-	}, nil
+	return func() error { pprof.StopCPUProfile(); return file.Close() }, pprof.StartCPUProfile(file)
 }
 
+// profilePath returns the path of a profile; empty if the task has no directory
+// for it.
 func (t task) profilePath(suffix string) string {
+	if t.Profile == "" {
+		return ""
+	}
 	return filepath.Join(t.Profile, strings.ReplaceAll(t.Work+"-"+t.Subject+"-"+suffix, "/", "_"))
 }
 

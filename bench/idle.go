@@ -14,6 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
+	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
 // bookmarked is how long an informer waits so that each watch gets a bookmark,
@@ -26,11 +29,11 @@ const bookmarked = 75 * time.Second
 // measurement, so that their cost and the cost of data created once per process
 // cancel out. There are several connections, because one carries at most a
 // hundred informers, and stacks are counted in blocks of 32 KiB.
-func idle(ctx context.Context, t task) (figures, error) {
+func idle(ctx context.Context, t task) (measure.Figures, error) {
 	namespaces := idleNamespaces(subject{name: t.Subject}, t.Count)
 	first := namespaces[t.Count]
 	namespaces = namespaces[:t.Count]
-	writer, err := kubernetes.NewForConfig(t.Server.config())
+	writer, err := kubernetes.NewForConfig(subjects.ConfigOf(t.Cluster))
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +44,7 @@ func idle(ctx context.Context, t task) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	var moments []footprint
+	var moments []measure.Footprint
 	for _, m := range []struct {
 		name  string
 		bring func() error
@@ -61,16 +64,16 @@ func idle(ctx context.Context, t task) (figures, error) {
 		if m.name == "informers" && t.Wait {
 			time.Sleep(bookmarked)
 		}
-		moments = append(moments, settle())
+		moments = append(moments, measure.Settle())
 		if err := t.profile(m.name); err != nil {
 			return nil, err
 		}
 	}
 
 	n := t.Count * t.Connections
-	f := moments[1].per(n, moments[0], "informer/")
-	maps.Copy(f, moments[2].per(n, moments[1], "handler/"))
-	maps.Copy(f, moments[3].per(n, moments[0], "churned/"))
+	f := per(n, moments[0], moments[1], "informer/")
+	maps.Copy(f, per(n, moments[1], moments[2], "handler/"))
+	maps.Copy(f, per(n, moments[0], moments[3], "churned/"))
 
 	return f, holding(ctx, watchers, 0) // keeps them from being garbage until here
 }
@@ -161,7 +164,7 @@ func holding(ctx context.Context, watchers []watcher, n int) error {
 			select {
 			case <-ctx.Done():
 				return fmt.Errorf("%d objects instead of %d: %w", have, n, ctx.Err())
-			case <-time.After(quietFor / 10):
+			case <-time.After(30 * time.Millisecond):
 			}
 		}
 
@@ -174,5 +177,5 @@ func (t task) open() (watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.open(t.Server.config())
+	return s.open(subjects.ConfigOf(t.Cluster))
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/bench/internal/fleetserver"
 	"github.com/fleetcache/fleetcache/bench/internal/objects"
 	"github.com/fleetcache/fleetcache/bench/internal/subjects"
 	"github.com/fleetcache/fleetcache/bench/measure"
@@ -67,19 +68,10 @@ var first = measure.Kind{
 	Resource: "poddisruptionbudgets",
 }
 
-func kindOf(k objects.Kind) measure.Kind {
-	return measure.Kind{
-		Group:    k.GVK.Group,
-		Version:  k.GVK.Version,
-		Kind:     k.GVK.Kind,
-		Resource: k.Resource,
-	}
-}
-
 // kinds measures each dataset with each subject. The objects of one dataset are
 // deleted before those of the next are written.
-func (s *site) kinds(ctx context.Context, on server, r *report) error {
-	config := on.config()
+func (s *site) kinds(ctx context.Context, on measure.Cluster, r *report) error {
+	config := subjects.ConfigOf(on)
 	if err := s.prepare(ctx, config); err != nil {
 		return err
 	}
@@ -151,9 +143,9 @@ func (d dataset) write(ctx context.Context, config *rest.Config, first, n int) e
 // counts returns the kinds with the number of objects of each.
 func (d dataset) counts(n int) (kinds []measure.Kind, counts []int) {
 	for _, k := range d.kinds {
-		i := slices.Index(kinds, kindOf(k))
+		i := slices.Index(kinds, fleetserver.KindOf(k))
 		if i < 0 {
-			i, kinds, counts = len(kinds), append(kinds, kindOf(k)), append(counts, 0)
+			i, kinds, counts = len(kinds), append(kinds, fleetserver.KindOf(k)), append(counts, 0)
 		}
 		counts[i] += n
 	}
@@ -217,13 +209,13 @@ func (d dataset) remove(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-func (p plan) measureKinds(ctx context.Context, on server, d dataset, n int, r *report) error {
+func (p plan) measureKinds(ctx context.Context, on measure.Cluster, d dataset, n int, r *report) error {
 	kinds, counts := d.counts(n)
 	taken, err := p.inTurns(ctx, func(s string, _ int) (measure.Figures, error) {
 		return watching(ctx, measure.Task{
 			Work:     measure.WorkKind,
 			Subject:  s,
-			Clusters: []measure.Cluster{clusterOf(on)},
+			Clusters: []measure.Cluster{on},
 			First:    first,
 			Kinds:    kinds,
 			Counts:   counts,
@@ -272,20 +264,9 @@ func (d dataset) report(r *report, names []string, taken turns, n int) {
 	}
 }
 
-// clusterOf returns the access to the real cluster.
-func clusterOf(on server) measure.Cluster {
-	return measure.Cluster{
-		Name: "real",
-		Host: on.Host,
-		CA:   on.CA,
-		Cert: on.Cert,
-		Key:  on.Key,
-	}
-}
-
 // objectGrowth measures informers of more and more objects.
-func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
-	config := on.config()
+func (s *site) objectGrowth(ctx context.Context, on measure.Cluster, r *report) error {
+	config := subjects.ConfigOf(on)
 	if err := s.prepare(ctx, config); err != nil {
 		return err
 	}
@@ -302,9 +283,9 @@ func (s *site) objectGrowth(ctx context.Context, on server, r *report) error {
 			f, err := watching(ctx, measure.Task{
 				Work:     measure.WorkKind,
 				Subject:  name,
-				Clusters: []measure.Cluster{clusterOf(on)},
+				Clusters: []measure.Cluster{on},
 				First:    first,
-				Kinds:    []measure.Kind{kindOf(objects.Pods)},
+				Kinds:    []measure.Kind{fleetserver.KindOf(objects.Pods)},
 				Counts:   []int{n},
 			})
 			if err != nil {

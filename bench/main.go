@@ -43,11 +43,11 @@ func start(ctx context.Context, args []string) error {
 	if len(args) == 1 {
 		switch args[0] {
 		case childArg:
-			return child(ctx, os.Stdin, os.Stdout)
+			return child[task](ctx, os.Stdin, os.Stdout)
 		case serveArg:
 			return serveFleet(os.Stdin, os.Stdout)
 		case startArg:
-			return measureStart(ctx, os.Stdin, os.Stdout)
+			return child[startTask](ctx, os.Stdin, os.Stdout)
 		case watchArg:
 			return measure.Main(ctx, os.Stdin, os.Stdout, subjects.Named)
 		}

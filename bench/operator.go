@@ -5,9 +5,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/fleetcache/fleetcache/bench/internal/fleetserver"
 	"github.com/fleetcache/fleetcache/bench/internal/subjects"
@@ -103,27 +101,14 @@ func (p plan) operator(ctx context.Context, r *report) error {
 	return nil
 }
 
-func (p plan) operatorOf(ctx context.Context, subject string) (f measure.Figures, err error) {
-	url, stop, err := startFleet(ctx, fleetserver.Options{
-		Clusters: p.readClusters,
-		Objects:  p.readObjects,
-		Replicas: p.replicas,
-		Seed:     p.seed,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-
-	return watching(ctx, measure.Task{
-		Work:     measure.WorkOperator,
-		Subject:  subject,
-		Control:  url,
-		Kinds:    slices.Clone(fleetserver.Kinds()),
-		Objects:  p.readObjects,
-		Rates:    []float64{operatorRate},
-		Gets:     []int{fewGets, manyGets},
-		Rest:     p.rest / 2,
-		Patience: p.patience,
+func (p plan) operatorOf(ctx context.Context, subject string) (measure.Figures, error) {
+	return p.watchingFleet(ctx, p.readClusters, p.readObjects, measure.Task{
+		Work:    measure.WorkOperator,
+		Subject: subject,
+		Kinds:   fleetserver.Kinds(),
+		Objects: p.readObjects,
+		Rates:   []float64{operatorRate},
+		Gets:    []int{fewGets, manyGets},
+		Rest:    p.rest / 2,
 	})
 }

@@ -5,13 +5,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,19 +40,7 @@ type startTask struct {
 	Profile string
 }
 
-// measureStart is the measured process.
-func measureStart(ctx context.Context, in io.Reader, out io.Writer) error {
-	var t startTask
-	if err := json.NewDecoder(in).Decode(&t); err != nil {
-		return err
-	}
-	f, err := t.run(ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(out).Encode(f)
-}
-
+// run measures the start in this process.
 func (t startTask) run(ctx context.Context) (f measure.Figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.Patience)
 	defer cancel()
@@ -68,7 +53,7 @@ func (t startTask) run(ctx context.Context) (f measure.Figures, err error) {
 	if err := measure.ResetPeak(); err != nil {
 		return nil, err
 	}
-	stopProfile, err := t.profile()
+	stopProfile, err := profileCPU(t.Profile)
 	if err != nil {
 		return nil, err
 	}
@@ -142,18 +127,6 @@ func (s *countingStore) Apply(changes []persist.Change) error {
 	return s.Store.Apply(changes)
 }
 
-// profile begins a CPU profile, if one is wanted.
-func (t startTask) profile() (stop func() error, err error) {
-	if t.Profile == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(t.Profile)
-	if err != nil {
-		return nil, err
-	}
-	return func() error { pprof.StopCPUProfile(); return file.Close() }, pprof.StartCPUProfile(file)
-}
-
 // gather adds the metrics that the rows need.
 func gather(metrics prometheus.Gatherer, f measure.Figures) error {
 	f[listsMetric], f[restoresMetric] = 0, 0 // there is no metric without any
@@ -171,22 +144,12 @@ func gather(metrics prometheus.Gatherer, f measure.Figures) error {
 }
 
 // start measures one start.
-func (p plan) start(ctx context.Context, control, path, name string) (f measure.Figures, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func (p plan) start(ctx context.Context, control, path, name string) (measure.Figures, error) {
 	t := startTask{Control: control, Path: path, Patience: p.patience}
 	if p.profile != "" {
 		t.Profile = filepath.Join(p.profile, "start-"+name+".pprof")
 	}
-	in, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
-	}
-	err = run(ctx, self, []string{startArg}, in, &f)
-
-	return f, err
+	return inChild(ctx, startArg, t)
 }
 
 // starts are the ways to start, each of which needs the ones before.

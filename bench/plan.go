@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
 const (
@@ -120,11 +122,11 @@ func (p plan) String() string {
 type plain plan
 
 // task returns the task for a child.
-func (p plan) task(work string, s subject, on server, count int) task {
+func (p plan) task(work string, s subject, on measure.Cluster, count int) task {
 	return task{
 		Work:        work,
 		Subject:     s.name,
-		Server:      on,
+		Cluster:     on,
 		Count:       count,
 		Connections: p.connections,
 		Wait:        p.wait,
@@ -151,29 +153,29 @@ func mine(s subject, b *bound) *bound {
 // isOurs reports whether the subject is ours, with any transport.
 func isOurs(s subject) bool { return s.name == ours || s.name == oursRest }
 
-func (p plan) idle(ctx context.Context, on server, r *report) error {
+func (p plan) idle(ctx context.Context, on measure.Cluster, r *report) error {
 	results, err := p.idleAll(ctx, on)
 	if err != nil {
 		return err
 	}
-	add := func(work, unit string, b *bound, value func(figures) float64) {
+	add := func(work, unit string, b *bound, value func(measure.Figures) float64) {
 		for _, s := range p.subjects() {
 			r.add(work, s.name, value(results[s.name]), unit, mine(s, b))
 		}
 	}
 	// One or two goroutines of extra connections, which a client opened during
 	// the rush, are not part of an informer.
-	whole := func(name string) func(figures) float64 {
-		return func(f figures) float64 { return math.Round(f[name]*10) / 10 }
+	whole := func(name string) func(measure.Figures) float64 {
+		return func(f measure.Figures) float64 { return math.Round(f[name]*10) / 10 }
 	}
-	sum := func(prefix string) func(figures) float64 {
-		return func(f figures) float64 { return (f[prefix+"heap"] + f[prefix+"stack"]) / kib }
+	sum := func(prefix string) func(measure.Figures) float64 {
+		return func(f measure.Figures) float64 { return (f[prefix+"heap"] + f[prefix+"stack"]) / kib }
 	}
 	add("idle informer: goroutines", "goroutines", atMost(2), whole("informer/goroutines"))
 	add("idle informer: heap and stack", "KiB", atMost(12), sum("informer/"))
-	add("idle informer: heap", "KiB", nil, func(f figures) float64 { return f["informer/heap"] / kib })
-	add("idle informer: heap spans", "KiB", nil, func(f figures) float64 { return f["informer/inuse"] / kib })
-	add("idle informer: stack", "KiB", nil, func(f figures) float64 { return f["informer/stack"] / kib })
+	add("idle informer: heap", "KiB", nil, func(f measure.Figures) float64 { return f["informer/heap"] / kib })
+	add("idle informer: heap spans", "KiB", nil, func(f measure.Figures) float64 { return f["informer/inuse"] / kib })
+	add("idle informer: stack", "KiB", nil, func(f measure.Figures) float64 { return f["informer/stack"] / kib })
 	add("informer after an object came and went: heap and stack", "KiB", nil, sum("churned/"))
 	add("extra handler: goroutines", "goroutines", atMost(0), whole("handler/goroutines"))
 	add("extra handler: heap and stack", "KiB", nil, sum("handler/"))
@@ -183,19 +185,19 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 
 // idleAll measures all subjects at the same time: they mostly wait, and memory
 // does not depend on speed.
-func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error) {
+func (p plan) idleAll(ctx context.Context, on measure.Cluster) (map[string]measure.Figures, error) {
 	all := p.subjects()
-	measured := make([]figures, len(all))
+	measured := make([]measure.Figures, len(all))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, s := range all {
 		g.Go(func() (err error) {
-			measured[i], err = inChild(ctx, p.task("idle", s, on, p.informers))
+			measured[i], err = p.task("idle", s, on, p.informers).inChild(ctx)
 			return err
 		})
 	}
 
 	err := g.Wait()
-	results := map[string]figures{}
+	results := map[string]measure.Figures{}
 	for i, s := range all {
 		results[s.name] = measured[i]
 	}
@@ -205,11 +207,13 @@ func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error
 
 // repeat measures every subject several times, in turn, and returns the
 // medians.
-func (p plan) repeat(ctx context.Context, work string, on server, count int) (map[string]figures, error) {
+func (p plan) repeat(
+	ctx context.Context, work string, on measure.Cluster, count int,
+) (map[string]measure.Figures, error) {
 	values := map[string]map[string][]float64{}
 	for range p.rounds {
 		for _, s := range p.subjects() {
-			f, err := inChild(ctx, p.task(work, s, on, count))
+			f, err := p.task(work, s, on, count).inChild(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -222,9 +226,9 @@ func (p plan) repeat(ctx context.Context, work string, on server, count int) (ma
 		}
 	}
 
-	medians := map[string]figures{}
+	medians := map[string]measure.Figures{}
 	for s, byName := range values {
-		medians[s] = figures{}
+		medians[s] = measure.Figures{}
 		for name, v := range byName {
 			medians[s][name] = median(v)
 		}
@@ -233,7 +237,7 @@ func (p plan) repeat(ctx context.Context, work string, on server, count int) (ma
 	return medians, nil
 }
 
-func (p plan) sync(ctx context.Context, on server, r *report) error {
+func (p plan) sync(ctx context.Context, on measure.Cluster, r *report) error {
 	results, err := p.repeat(ctx, "sync", on, p.pods)
 	if err != nil {
 		return err
@@ -266,7 +270,7 @@ func (p plan) sync(ctx context.Context, on server, r *report) error {
 	return nil
 }
 
-func (p plan) peak(ctx context.Context, on server, r *report) error {
+func (p plan) peak(ctx context.Context, on measure.Cluster, r *report) error {
 	results, err := p.repeat(ctx, "peak", on, p.pods)
 	if err != nil {
 		return err
@@ -282,8 +286,8 @@ func (p plan) peak(ctx context.Context, on server, r *report) error {
 }
 
 // read reports the readings of both sides and their ratios.
-func (p plan) read(ctx context.Context, on server, r *report) error {
-	f, err := inChild(ctx, p.task("read", subject{name: "all"}, on, 0))
+func (p plan) read(ctx context.Context, on measure.Cluster, r *report) error {
+	f, err := p.task("read", subject{name: "all"}, on, 0).inChild(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/bench/internal/objects"
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
+	"github.com/fleetcache/fleetcache/bench/measure"
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -37,12 +39,12 @@ const (
 
 // read measures how long it takes to read cached objects. All caches hold the
 // objects of one namespace, except those that are listed from, in one process.
-func read(ctx context.Context, t task) (figures, error) {
+func read(ctx context.Context, t task) (measure.Figures, error) {
 	testing.Init()
 	if err := flag.Set("test.benchtime", t.RoundTime); err != nil {
 		return nil, err
 	}
-	b, err := newBookshelf(ctx, t.Server.config())
+	b, err := newBookshelf(ctx, subjects.ConfigOf(t.Cluster))
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +68,7 @@ func read(ctx context.Context, t task) (figures, error) {
 		}
 	}
 
-	f := figures{}
+	f := measure.Figures{}
 	for name, values := range taken {
 		f[name] = median(values)
 	}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/bench/internal/objects"
+	"github.com/fleetcache/fleetcache/bench/internal/subjects"
+	"github.com/fleetcache/fleetcache/bench/measure"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -47,18 +49,18 @@ func (s *site) stop() error {
 }
 
 // on makes a step of what measures a server.
-func (s *site) on(do func(context.Context, server, *report) error) func(context.Context, *report) error {
+func (s *site) on(do func(context.Context, measure.Cluster, *report) error) func(context.Context, *report) error {
 	return func(ctx context.Context, r *report) error {
 		config, err := s.config(ctx)
 		if err != nil {
 			return err
 		}
-		return do(ctx, serverOf(config), r)
+		return do(ctx, clusterOf(config), r)
 	}
 }
 
 // withPods makes a step of what measures a server that has the pods.
-func (s *site) withPods(do func(context.Context, server, *report) error) func(context.Context, *report) error {
+func (s *site) withPods(do func(context.Context, measure.Cluster, *report) error) func(context.Context, *report) error {
 	return func(ctx context.Context, r *report) error {
 		config, err := s.config(ctx)
 		if err != nil {
@@ -72,14 +74,14 @@ func (s *site) withPods(do func(context.Context, server, *report) error) func(co
 			s.loaded = true
 			fmt.Fprintf(os.Stderr, "bench: %d pods written in %s\n", s.plan.pods, time.Since(began).Round(time.Second))
 		}
-		return do(ctx, serverOf(config), r)
+		return do(ctx, clusterOf(config), r)
 	}
 }
 
 // idle prepares the namespaces of the idle informers.
-func (s *site) idle(ctx context.Context, on server, r *report) error {
+func (s *site) idle(ctx context.Context, on measure.Cluster, r *report) error {
 	for _, x := range s.plan.subjects() {
-		if err := makeNamespaces(ctx, on.config(), idleNamespaces(x, s.plan.informers)); err != nil {
+		if err := makeNamespaces(ctx, subjects.ConfigOf(on), idleNamespaces(x, s.plan.informers)); err != nil {
 			return err
 		}
 	}
@@ -89,8 +91,8 @@ func (s *site) idle(ctx context.Context, on server, r *report) error {
 // read adds what is read besides Pods as they are: as many Deployments and
 // Secrets as there are Pods in the namespace that is read from, and a label by
 // which Pods are listed.
-func (s *site) read(ctx context.Context, on server, r *report) error {
-	c, err := dynamic.NewForConfig(on.config())
+func (s *site) read(ctx context.Context, on measure.Cluster, r *report) error {
+	c, err := dynamic.NewForConfig(subjects.ConfigOf(on))
 	if err != nil {
 		return err
 	}
@@ -120,8 +122,8 @@ func (s *site) read(ctx context.Context, on server, r *report) error {
 }
 
 // sizes reports how large the pods are.
-func (s *site) sizes(ctx context.Context, on server, r *report) error {
-	whole, stripped, err := sizes(ctx, on.config())
+func (s *site) sizes(ctx context.Context, on measure.Cluster, r *report) error {
+	whole, stripped, err := sizes(ctx, subjects.ConfigOf(on))
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"time"
+
+	"github.com/fleetcache/fleetcache/bench/measure"
 )
 
 // idleSpan is how long a process is observed doing nothing, to determine the
@@ -16,32 +17,34 @@ const idleSpan = 300 * time.Millisecond
 
 // initialSync measures the CPU time of an initial sync, and the heap that its
 // objects then occupy.
-func initialSync(ctx context.Context, t task) (figures, error) {
+func initialSync(ctx context.Context, t task) (measure.Figures, error) {
 	w, err := t.openPods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before := settle()
-	stop, err := t.profileCPU()
+	before := measure.Settle()
+	stop, err := profileCPU(t.profilePath("cpu"))
 	if err != nil {
 		return nil, err
 	}
-	idle := busy()
+	idle := measure.CPU()
 	time.Sleep(idleSpan)
-	cpu, began := busy(), time.Now()
+	cpu, began := measure.CPU(), time.Now()
 	idle = cpu - idle
 	if err := w.watch(ctx, pods, ""); err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
-	cpu = busy() - cpu
-	stop()
-	after := settle()
+	cpu = measure.CPU() - cpu
+	if err := stop(); err != nil {
+		return nil, err
+	}
+	after := measure.Settle()
 	if err := t.profile("synced"); err != nil {
 		return nil, err
 	}
-	return figures{
-		"heap":    (after.heap - before.heap) / float64(t.Count),
+	return measure.Figures{
+		"heap":    (after.Heap - before.Heap) / float64(t.Count),
 		"cpu":     (cpu - time.Duration(float64(idle)*float64(took)/float64(idleSpan))).Seconds(),
 		"elapsed": took.Seconds(),
 	}, t.complete(ctx, w)
@@ -50,19 +53,19 @@ func initialSync(ctx context.Context, t task) (figures, error) {
 // peak measures how much higher the heap of the whole process gets during the
 // initial sync than it is afterwards. It is separate from initialSync because
 // sampling costs CPU time.
-func peak(ctx context.Context, t task) (figures, error) {
+func peak(ctx context.Context, t task) (measure.Figures, error) {
 	w, err := t.openPods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	settle()
+	measure.Settle()
 	s := startSampler()
 	err = w.watch(ctx, pods, "")
 	highest := s.end()
 	if err != nil {
 		return nil, err
 	}
-	return figures{"peak": highest, "steady": settle().heap}, t.complete(ctx, w)
+	return measure.Figures{"peak": highest, "steady": measure.Settle().Heap}, t.complete(ctx, w)
 }
 
 // openPods opens the subject and makes it do everything that is done once per
@@ -83,13 +86,4 @@ func (t task) complete(ctx context.Context, w watcher) error {
 		err = fmt.Errorf("%s has %d objects instead of %d", t.Subject, n, t.Count)
 	}
 	return err
-}
-
-// busy returns the CPU time used by the process, in user and kernel mode.
-func busy() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it fails only for an invalid argument
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -4,7 +4,6 @@
 package clustercache_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -64,13 +63,7 @@ func fleetOf(tb testing.TB, clusters int) (*clustercache.ClusterCache, []client.
 	o.ProbeInterval, o.ResolveInterval, o.GC.Grace, o.Informers.Linger = time.Hour, -1, -1, -1
 	cc, err := clustercache.New(o)
 	require.NoError(tb, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- cc.Start(ctx) }()
-	tb.Cleanup(func() {
-		cancel()
-		require.NoError(tb, <-done)
-	})
+	fleettest.Run(tb, cc)
 	return cc, keys
 }
 
@@ -137,13 +130,7 @@ func BenchmarkGetBesideOtherWatches(b *testing.B) {
 		read, err := cache.New((&stillapi.Server{Name: "a", Objects: 2}).Config(),
 			cache.Options{Scheme: scheme.Scheme, Mapper: mapper})
 		require.NoError(b, err)
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- read.Start(ctx) }()
-		b.Cleanup(func() {
-			cancel()
-			require.NoError(b, <-done)
-		})
+		fleettest.Run(b, read)
 		require.True(b, read.WaitForCacheSync(b.Context()))
 		getOne(b, read)
 	})

@@ -206,9 +206,7 @@ func TestSetupWithManagerThatRuns(t *testing.T) {
 	// A real manager that runs.
 	real, err := ctrl.NewManager(mgr.GetConfig(), ctrl.Options{Metrics: server.Options{BindAddress: "0"}})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- real.Start(ctx) }()
+	stop := fleettest.Run(t, real)
 	<-real.Elected()
 	cc, err = clustercache.SetupWithManager(real, o)
 	require.NoError(t, err)
@@ -217,8 +215,7 @@ func TestSetupWithManagerThatRuns(t *testing.T) {
 	case <-time.After(time.Minute):
 		require.Fail(t, "not started")
 	}
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 }
 
 // lease is the lock of a leader election in memory.
@@ -281,13 +278,7 @@ func TestLeaderOnlyConnectsNothingBeforeTheManagerLeads(t *testing.T) {
 		require.NoError(t, err)
 		cc, err := clustercache.SetupWithManager(mgr, o)
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- mgr.Start(ctx) }()
-		return cc, sync.OnceFunc(func() {
-			cancel()
-			require.NoError(t, <-done)
-		})
+		return cc, fleettest.Run(t, mgr)
 	}
 	first, stop := start("first")
 	defer stop()

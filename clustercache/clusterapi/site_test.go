@@ -148,13 +148,7 @@ func (s *site) limited(t testing.TB) *rest.Config {
 // start runs the manager until the test ends.
 func (s *site) start(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	fleettest.Run(t, s.mgr)
 }
 
 func (s *site) key() client.ObjectKey {

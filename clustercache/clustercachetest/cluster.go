@@ -21,9 +21,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/internal/certs"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
+
+// domain contains all clusters.
+const domain = "fleet.test"
+
+// certificate is that of all fake API servers, which clients trust.
+var certificate = sync.OnceValue(func() certs.Pair { return certs.Server("clustercachetest", "*."+domain) })
 
 // Cluster is a fake cluster: an in-memory API server, and the network to it.
 // Its methods are safe for concurrent use. Their changes take effect in the
@@ -85,7 +92,7 @@ func (c *Cluster) start() {
 	}
 	c.stop = memnet.Serve(c.net, &http.Server{ //nolint:gosec // in memory
 		Handler:   c.server,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{servers().certificate}, MinVersion: tls.VersionTLS12},
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate().TLS()}, MinVersion: tls.VersionTLS12},
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 100},
 	})
 	t.Cleanup(c.stop)
@@ -138,7 +145,7 @@ func (c *Cluster) Config() *rest.Config {
 		Host:            "https://" + c.host(),
 		BearerToken:     c.bearer(),
 		Dial:            c.dial,
-		TLSClientConfig: rest.TLSClientConfig{CAData: servers().ca},
+		TLSClientConfig: rest.TLSClientConfig{CAData: certificate().Cert},
 	}
 }
 
@@ -149,7 +156,7 @@ func (c *Cluster) Kubeconfig() []byte {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["fake"] = &clientcmdapi.Cluster{
 		Server:                   "https://" + c.host(),
-		CertificateAuthorityData: servers().ca,
+		CertificateAuthorityData: certificate().Cert,
 	}
 	config.AuthInfos["fake"] = &clientcmdapi.AuthInfo{Token: c.bearer()}
 	config.Contexts["fake"] = &clientcmdapi.Context{Cluster: "fake", AuthInfo: "fake"}

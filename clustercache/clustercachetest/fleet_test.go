@@ -22,6 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 func configMap(name, value string) *corev1.ConfigMap {
@@ -58,10 +59,7 @@ func start(t *testing.T, o clustercache.Options) *clustercache.ClusterCache {
 	t.Helper()
 	cc, err := clustercache.New(o)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- cc.Start(ctx) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	fleettest.Run(t, cc)
 	return cc
 }
 

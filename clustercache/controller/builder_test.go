@@ -191,9 +191,7 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 			})
 		require.NoError(t, err)
 		require.Len(t, mgr.Added, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- mgr.Added[0].Start(ctx) }()
+		stop := fleettest.Run(t, mgr.Added[0])
 		time.Sleep(time.Minute)
 		synctest.Wait() // orders the reconcilers' work before the checks below
 		require.Equal(t, map[string]int{"uid-a one": 1}, got, "one cluster is down, and one was not selected")
@@ -203,8 +201,7 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, map[string]int{"uid-a one": 1, "uid-a two": 1, " mapped-two": 1, "uid-b one": 1}, got)
 		require.Equal(t, 1, a.Count("stream /api/v1/configmaps"), "two sources, one list and watch")
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }
 
@@ -256,13 +253,10 @@ func TestBuilderHasTheConcurrencyOfItsKind(t *testing.T) {
 							return reconcile.Result{}, nil
 						}))
 				require.NoError(t, err)
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- mgr.Added[0].Start(ctx) }()
+				stop := fleettest.Run(t, mgr.Added[0])
 				time.Sleep(time.Minute)
 				require.EqualValues(t, tc.want, atOnce.Load())
-				cancel()
-				require.NoError(t, <-done)
+				stop()
 			})
 		})
 	}

@@ -61,9 +61,7 @@ func TestSlowClusterLeavesWorkersToTheOthers(t *testing.T) {
 					return reconcile.Result{}, client.IgnoreNotFound(ctx.Err())
 				}))
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- mgr.Added[0].Start(ctx) }()
+		stop := fleettest.Run(t, mgr.Added[0])
 		for i := range 5 {
 			time.Sleep(time.Minute)
 			quick.Put("one", fmt.Sprint(i), nil)
@@ -79,8 +77,7 @@ func TestSlowClusterLeavesWorkersToTheOthers(t *testing.T) {
 		require.Equal(t, 20, began["slow"])
 		mu.Unlock()
 
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }
 

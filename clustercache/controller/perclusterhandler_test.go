@@ -90,13 +90,7 @@ func build(
 			return reconcile.Result{}, nil
 		}))
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Added[0].Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	fleettest.Run(t, mgr.Added[0])
 	return func() []fleetcontroller.Request {
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -4,7 +4,6 @@
 package fleet_test
 
 import (
-	"context"
 	"fmt"
 	"syscall"
 	"testing"
@@ -125,21 +124,15 @@ func benchFleet(b *testing.B) *clustercache.ClusterCache {
 	require.NoError(b, err)
 	cc, err := clustercache.New(fleettest.Silent(r))
 	require.NoError(b, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- cc.Start(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		require.NoError(b, <-done)
-	})
+	fleettest.Run(b, cc)
 	for key := range configs {
-		_, err := cc.Cluster(key).Watch(ctx, &corev1.Pod{})
+		_, err := cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 		require.NoError(b, err)
 	}
 	for key := range configs {
-		watch, err := cc.Cluster(key).Watch(ctx, &corev1.Pod{})
+		watch, err := cc.Cluster(key).Watch(b.Context(), &corev1.Pod{})
 		require.NoError(b, err)
-		require.NoError(b, watch.WaitForSync(ctx))
+		require.NoError(b, watch.WaitForSync(b.Context()))
 	}
 
 	return cc

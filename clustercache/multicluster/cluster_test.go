@@ -27,6 +27,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 func read(t *testing.T, r client.Reader, opts ...client.GetOption) (string, error) {
@@ -56,7 +57,7 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 		require.False(t, cl.GetCache().WaitForCacheSync(ctx), "nothing was started")
 		cancel()
 
-		running(t, cc.Start)
+		fleettest.Run(t, cc)
 		synctest.Wait()
 		require.True(t, cl.GetCache().WaitForCacheSync(t.Context()))
 		_, err = read(t, cl.GetClient())
@@ -333,7 +334,7 @@ func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
 // manager, stops the informers; the ClusterCache may continue for others.
 func TestEndOfStartStopsInformers(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
-		first, second := running(t, cl.Start), running(t, cl.Start)
+		first, second := fleettest.Run(t, cl), fleettest.Run(t, cl)
 		synctest.Wait()
 		i := informer(t, cl, &corev1.ConfigMap{})
 		r := &record{}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // records are the events delivered to a serial controller's handlers, by
@@ -161,7 +162,7 @@ func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 						Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}}}
 				}))))
 		}
-		stop := running(t, c.Start)
+		stop := fleettest.Run(t, c)
 		for range 2 {
 			require.Equal(t, clusterName("good"), next(t, requests).Cluster)
 		}

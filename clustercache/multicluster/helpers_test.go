@@ -25,6 +25,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // directory is a resolver controlled by a test. Unlike that of clustercachetest
@@ -79,23 +80,6 @@ func (d *directory) Clusters(context.Context) ([]client.ObjectKey, error) {
 }
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "fleet", Name: name} }
-
-// running calls start on a goroutine that runs until the test ends, or stop is
-// called, and must end without an error.
-func running(t *testing.T, start func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- start(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("ended: %v", err) // FailNow inside of OnceFunc panics
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
 
 // next returns the next value of a channel, within a virtual day: a bubble in
 // which clusters are probed never ends by itself.
@@ -176,7 +160,7 @@ func newFleet(t *testing.T, o multicluster.Options, edits ...func(*clustercache.
 	}
 	cc, err := clustercache.New(options)
 	require.NoError(t, err)
-	running(t, cc.Start)
+	fleettest.Run(t, cc)
 	return &fleet{
 		Clusters: multicluster.New(cc, o), t: t, cc: cc,
 		d: d, servers: clustercachetest.New(t, clustercachetest.Options{}),

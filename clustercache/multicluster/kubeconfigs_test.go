@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -132,8 +134,8 @@ func TestRealKubeconfigSecretsAreClusters(t *testing.T) {
 		func(o client.Object) []string { return []string{o.GetLabels()["greet"]} }))
 	g := &greeter{engaged: map[clusterName][]context.Context{}}
 	t.Cleanup(g.controllers.Wait)
-	running(t, cc.Start)
-	running(t, func(ctx context.Context) error { return p.Start(ctx, g) })
+	fleettest.Run(t, cc)
+	fleettest.Run(t, manager.RunnableFunc(func(ctx context.Context) error { return p.Start(ctx, g) }))
 
 	greeted(t, one, "east", "existing")
 	asks(t, two, "west", "new")

@@ -23,6 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // hostileKeys are keys whose names could be mistaken for those of others.
@@ -176,7 +177,7 @@ func TestHazardUnusableAccessIsNotEngaged(t *testing.T) {
 				})
 				cc, err := clustercache.New(clustercache.Options{Resolver: notifying{r, d}})
 				require.NoError(t, err)
-				running(t, cc.Start)
+				fleettest.Run(t, cc)
 				f := &fleet{Clusters: multicluster.New(cc, multicluster.Options{}), t: t, cc: cc, d: d}
 				p := newProvider(f, multicluster.ProviderOptions{})
 				to, made := calls()
@@ -237,7 +238,7 @@ func TestHazardEarlyGetMakesAnUnusableClusterFound(t *testing.T) {
 		})
 		cc, err := clustercache.New(clustercache.Options{Resolver: notifying{r, d}})
 		require.NoError(t, err)
-		running(t, cc.Start)
+		fleettest.Run(t, cc)
 		f := &fleet{Clusters: multicluster.New(cc, multicluster.Options{}), t: t, cc: cc, d: d}
 		p := newProvider(f, multicluster.ProviderOptions{})
 		to, made := calls()

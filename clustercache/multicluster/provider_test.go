@@ -17,9 +17,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 var errNotFound = errors.New("cluster not found")
@@ -34,7 +36,7 @@ func newProvider(f *fleet, o multicluster.ProviderOptions) *multicluster.Provide
 // engage runs a provider with the given Aware.
 func engage(t *testing.T, p *multicluster.Provider[clusterName, aware], to aware) (stop func()) {
 	t.Helper()
-	return running(t, func(ctx context.Context) error { return p.Start(ctx, to) })
+	return fleettest.Run(t, manager.RunnableFunc(func(ctx context.Context) error { return p.Start(ctx, to) }))
 }
 
 // call is one call of Engage.
@@ -96,7 +98,7 @@ func TestGetAfterTheEndIsNotNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, err := clustercache.New(clustercache.Options{Resolver: newDirectory()})
 		require.NoError(t, err)
-		stop := running(t, cc.Start)
+		stop := fleettest.Run(t, cc)
 		synctest.Wait()
 		stop()
 		p := newProvider(&fleet{Clusters: multicluster.New(cc, multicluster.Options{})}, multicluster.ProviderOptions{})

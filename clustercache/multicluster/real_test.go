@@ -34,6 +34,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -199,7 +200,7 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 			&handler.EnqueueRequestForObject{}, hubEvents.predicate())).
 		Complete(reconcile.Func(
 			func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })))
-	stop := running(t, mgr.Start)
+	stop := fleettest.Run(t, mgr)
 
 	for i := range 20 {
 		eventually(t, "copied at the start", copies(t, remote.Client(), fmt.Sprint("old-", i), "1"))

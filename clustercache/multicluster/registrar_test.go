@@ -21,6 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/events"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // foreign is a cluster of another provider.
@@ -38,10 +39,10 @@ func TestRegistrarAdoptsWhatOthersEngage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := multicluster.NewRegistrar[clusterName](multicluster.Names{})
 		require.False(t, r.NeedLeaderElection())
-		running(t, r.Start)
+		fleettest.Run(t, r)
 		cc, err := clustercache.New(clustercache.Options{Resolver: r, Discover: true})
 		require.NoError(t, err)
-		running(t, cc.Start)
+		fleettest.Run(t, cc)
 		synctest.Wait()
 		require.Empty(t, cc.Clusters())
 

@@ -4,7 +4,6 @@
 package remote_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -41,13 +40,7 @@ func TestRealEventsAreAccepted(t *testing.T) {
 	r, err := remote.NewRecorder(cc, remote.RecorderOptions{Controller: "example.com/rollout"})
 	require.NoError(t, err)
 	r.UpdateAtOnce()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	fleettest.Run(t, r)
 
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "system:Some Role", UID: "r"}}
 	to := r.For(fleettest.Key("a"))

@@ -4,7 +4,6 @@
 package remote_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -24,6 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/remote"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 func configMap(name string) *corev1.ConfigMap {
@@ -59,18 +59,8 @@ func recording(t *testing.T, o remote.RecorderOptions, started bool, test func(t
 }
 
 func (s *site) start(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.recorder.Start(ctx) }()
+	s.stop = fleettest.Run(t, s.recorder)
 	synctest.Wait()
-	s.stop = func() {
-		if cancel != nil {
-			cancel()
-			cancel = nil
-			require.NoError(t, <-done)
-		}
-	}
-	t.Cleanup(s.stop)
 }
 
 // note records a Warning in a cluster, about an object named like the note:

@@ -20,6 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/watchset"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -69,15 +70,7 @@ func newFleet(t *testing.T, objects ...client.Object) *fleet {
 	var err error
 	f.cc, err = clustercache.New(clustercache.Options{Resolver: f.Resolver()})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.cc.Start(ctx) }()
-	f.end = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
-	t.Cleanup(f.end)
-
+	f.end = fleettest.Run(t, f.cc)
 	return f
 }
 

@@ -90,12 +90,7 @@ func tellWith(ctx context.Context, out *story.Printer, f *fleet.Fleet, s setup, 
 		return err
 	}
 
-	running, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(running) }()
-	err = r.show(ctx)
-	cancel()
-	return errors.Join(err, <-ended)
+	return story.During(ctx, mgr.Start, r.show)
 }
 
 // show creates Clusters, and shows what the controller reports about them.
@@ -178,10 +173,8 @@ func (r *run) move(ctx context.Context, remote fleet.Cluster) error {
 		return config.Host
 	}
 	if !r.follows {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(stays):
+		if err := story.Sleep(ctx, stays); err != nil {
+			return err
 		}
 		return r.Expect(host() == remote.Config().Host,
 			fmt.Sprintf("%s stays at its old address, %s after its Secret has another", key.Name, stays), host())

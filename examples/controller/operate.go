@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -33,15 +32,11 @@ func operate(
 	if err != nil {
 		return err
 	}
-	clusters := map[resolver.Cluster]*rest.Config{}
-	for name, config := range configs {
-		clusters[resolver.Cluster{Name: name}] = config
-	}
-	access, err := resolver.Static(clusters)
+	access, err := resolver.Static(configs)
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(configs[contexts.Names[0]], ctrl.Options{
+	mgr, err := ctrl.NewManager(configs[contexts.First()], ctrl.Options{
 		Logger:  log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, // no port is opened
 	})

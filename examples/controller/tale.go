@@ -7,14 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
@@ -39,19 +36,15 @@ func tell(ctx context.Context, local fleet.Local, out *story.Printer) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Stop()) }()
-	dir, err := os.MkdirTemp("", "controller-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-
 	t := &tale{
-		Story:      story.Story{Printer: out},
-		east:       f.Hub,
-		west:       f.Remotes[0],
-		kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Story: story.Story{Printer: out},
+		east:  f.Hub,
+		west:  f.Remotes[0],
 	}
 	if err := t.prepare(ctx); err != nil {
+		return err
+	}
+	if t.kubeconfig, err = f.WriteKubeconfig(); err != nil {
 		return err
 	}
 	defer func() {
@@ -59,7 +52,7 @@ func tell(ctx context.Context, local fleet.Local, out *story.Printer) (err error
 			t.child.Kill()
 		}
 	}()
-	err = t.Tell(ctx,
+	return t.Tell(ctx,
 		story.Chapter{Title: "The operator starts as a second process", Tell: t.begin},
 		story.Chapter{Title: "A page that a site owns is deleted", Tell: t.repair},
 		story.Chapter{Title: "The theme of a namespace changes ten times", Tell: t.burst},
@@ -67,32 +60,20 @@ func tell(ctx context.Context, local fleet.Local, out *story.Printer) (err error
 		story.Chapter{Title: "SIGTERM, with a reconcile under way", Tell: t.finish},
 		story.Chapter{Title: "SIGTERM, with a reconcile that takes too long", Tell: t.cancel},
 	)
-	if err != nil {
-		return err
-	}
-	t.Say("%d expectations, all met", t.Met)
-
-	return nil
 }
 
-// prepare creates the objects, and writes the kubeconfig.
+// prepare creates the objects.
 func (t *tale) prepare(ctx context.Context) error {
 	for _, c := range []fleet.Cluster{t.east, t.west} {
 		if err := c.InstallCRDs(ctx, testenv.SimpleCRD(siteKind.Group, siteKind.Kind)); err != nil {
 			return err
 		}
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: demoNamespace}}
-		for _, o := range []client.Object{namespace, newTheme("red"), newSite("blog", ""), newSite("shop", "")} {
-			if err := c.Client().Create(ctx, o); err != nil {
-				return err
-			}
+		err := fleet.Create(ctx, c.Client(), demoNamespace, newTheme("red"), newSite("blog", ""), newSite("shop", ""))
+		if err != nil {
+			return err
 		}
 	}
-	config, err := fleet.Kubeconfig(t.east, t.west)
-	if err != nil {
-		return err
-	}
-	return clientcmd.WriteToFile(*config, t.kubeconfig)
+	return nil
 }
 
 // start starts the operator, and waits until all sites are done.

@@ -76,17 +76,11 @@ func showLocal(
 	if err := d.setUp(ctx, show, log); err != nil {
 		return err
 	}
-	d.Chapter("The fleet, for " + length.String())
-	if err := d.top.during(ctx, d.perform); err != nil {
-		return err
-	}
-	d.Chapter("What it has shown was right")
-	if err := d.judge(); err != nil {
-		return err
-	}
-	d.Say("%d expectations, all met", d.Met)
-
-	return nil
+	watch := func(ctx context.Context) error { return d.top.during(ctx, d.perform) }
+	return d.Tell(ctx,
+		story.Chapter{Title: "The fleet, for " + length.String(), Tell: watch},
+		story.Chapter{Title: "What it has shown was right", Tell: d.judge},
+	)
 }
 
 // setUp creates objects in the clusters, writers, and the top.
@@ -128,7 +122,7 @@ func (d *demo) perform(ctx context.Context) error {
 	if d.seen.steady, err = d.await(ctx, "all clusters Ready, with events", healthy); err != nil {
 		return err
 	}
-	if err := until(ctx, begin.Add(d.length/4)); err != nil {
+	if err := story.Sleep(ctx, time.Until(begin.Add(d.length/4))); err != nil {
 		return err
 	}
 
@@ -138,7 +132,7 @@ func (d *demo) perform(ctx context.Context) error {
 	if d.seen.back, err = d.await(ctx, "all clusters Ready again, with events", healthy); err != nil {
 		return err
 	}
-	if err := until(ctx, begin.Add(d.length)); err != nil {
+	if err := story.Sleep(ctx, time.Until(begin.Add(d.length))); err != nil {
 		return err
 	}
 
@@ -165,7 +159,7 @@ func (d *demo) stopOne(ctx context.Context, end time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := until(ctx, end); err != nil {
+	if err := story.Sleep(ctx, time.Until(end)); err != nil {
 		return err
 	}
 	d.seen.down = d.top.drawn()
@@ -227,16 +221,4 @@ func healthy(f frame) error {
 func shown(r row) string {
 	all := r.cells()
 	return strings.Join(strings.Fields(strings.Join(all[:], " ")), " ")
-}
-
-// until waits for a time.
-func until(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // judge compares the frames that were drawn with what was true.
-func (d *demo) judge() error {
+func (d *demo) judge(context.Context) error {
 	for _, check := range []func() error{d.judgeOutage, d.judgeReturn, d.judgeEnd} {
 		if err := check(); err != nil {
 			return err

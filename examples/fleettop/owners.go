@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -57,7 +58,7 @@ func (s *settings) showOwners(ctx context.Context, out *story.Printer, d display
 	if err != nil {
 		return err
 	}
-	g, err := newGroup(configs[s.contexts.Names[0]], s.namespace, s.group)
+	g, err := newGroup(configs[s.contexts.First()], s.namespace, s.group)
 	if err != nil {
 		return err
 	}
@@ -250,19 +251,11 @@ func ranges(numbers []int) string {
 
 // aligned returns rows as lines with columns of equal width.
 func aligned(rows [][]string) []string {
-	widths := make([]int, len(rows[0]))
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, len(gap), ' ', 0)
 	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(cell)))
-		}
+		_, _ = fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
-	out := make([]string, 0, len(rows))
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			fmt.Fprintf(&line, "%-*s%s", widths[i], cell, gap)
-		}
-		out = append(out, strings.TrimRight(line.String(), " "))
-	}
-	return out
+	_ = t.Flush() // a strings.Builder never fails
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }

@@ -15,10 +15,8 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/examples/internal/story"
 )
-
-// errMonitorEnded indicates that the monitor ended by itself.
-var errMonitorEnded = errors.New("the monitor ended")
 
 // top draws the fleet that a monitor watches.
 type top struct {
@@ -41,24 +39,14 @@ func newTop(
 
 // during watches and draws while do runs, and returns when all have ended.
 func (t *top) during(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make(chan error, 1)
-	go func() {
-		err := t.run(ctx)
-		cancel(errMonitorEnded)
-		ended <- err
-	}()
-	drawing, stop := context.WithCancel(ctx)
-	var drawer sync.WaitGroup
-	drawer.Go(func() { t.drawFrames(drawing) })
-
-	err := do(ctx)
-	stop()
-	drawer.Wait() // before anything else is printed
-	cancel(nil)
-
-	return errors.Join(err, <-ended)
+	return story.During(ctx, t.run, func(ctx context.Context) error {
+		drawing, stop := context.WithCancel(ctx)
+		var drawer sync.WaitGroup
+		drawer.Go(func() { t.drawFrames(drawing) })
+		defer drawer.Wait() // before anything else is printed
+		defer stop()
+		return do(ctx)
+	})
 }
 
 // drawFrames draws until ctx ends.
@@ -128,7 +116,7 @@ func (t *top) showFor(ctx context.Context, length time.Duration) error {
 			return nil
 		case <-ctx.Done():
 		}
-		if cause := context.Cause(ctx); errors.Is(cause, errMonitorEnded) {
+		if cause := context.Cause(ctx); errors.Is(cause, story.ErrEnded) {
 			return cause
 		}
 		return nil

@@ -32,16 +32,11 @@ func configMap(i int) *corev1.ConfigMap {
 
 // furnish creates a number of ConfigMaps in a cluster.
 func furnish(ctx context.Context, c fleet.Cluster, n int) error {
-	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: demoNamespace}}}
+	var objects []client.Object
 	for i := range n {
 		objects = append(objects, configMap(i))
 	}
-	for _, o := range objects {
-		if err := c.Client().Create(ctx, o); err != nil {
-			return err
-		}
-	}
-	return nil
+	return fleet.Create(ctx, c.Client(), demoNamespace, objects...)
 }
 
 // writer changes the ConfigMaps of a cluster, one after the other.

@@ -33,6 +33,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/guide"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -86,9 +87,7 @@ func TestEachFormOfController(t *testing.T) {
 	require.NoError(t, guide.AlsoRemote(mgr, fleet.ClusterCache(), seen("also")(nil)))
 	require.NoError(t, guide.OneCluster(mgr, fleet.ClusterCache(), east.Key(), seen("one")))
 
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
+	stop := fleettest.Run(t, mgr)
 	missing := map[string]bool{"every web/shop": true, "also fleet/east": true, "one web/shop": true}
 	for len(missing) > 0 {
 		select {
@@ -98,8 +97,7 @@ func TestEachFormOfController(t *testing.T) {
 			require.Empty(t, missing)
 		}
 	}
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 }
 
 func TestDeclaredKindIsWatchedUntilItsOwnerDropsIt(t *testing.T) {
@@ -266,9 +264,7 @@ func TestPodsOfProductionClustersAreCounted(t *testing.T) {
 			}),
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- cc.Start(ctx) }()
+		stop := fleettest.Run(t, cc)
 		for key := range access {
 			require.NoError(t, cc.Cluster(key).Engage())
 			require.NoError(t, cc.Cluster(key).WaitConnected(t.Context()))
@@ -277,8 +273,7 @@ func TestPodsOfProductionClustersAreCounted(t *testing.T) {
 		counts, text := guide.CountPods(t.Context(), cc)
 		require.Equal(t, map[string]int{"web": 6}, counts)
 		require.Equal(t, "2 of 2 clusters", text)
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }
 
@@ -336,13 +331,7 @@ func reach(t *testing.T, name string, r resolver.Resolver, cluster client.Object
 	t.Helper()
 	cc, err := clustercache.New(clustercache.Options{Resolver: r, Name: name, DialPolicy: policy})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- cc.Start(ctx) }()
-	defer func() {
-		cancel()
-		require.NoError(t, <-done)
-	}()
+	defer fleettest.Run(t, cc)()
 	require.NoError(t, cc.Cluster(cluster).Engage())
 	connected, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()

@@ -6,7 +6,6 @@
 package guide_test
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/examples/guide"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // TestNextProcessBeginsWithTheFile: the second one lists nothing, and a third
@@ -37,9 +37,7 @@ func TestNextProcessBeginsWithTheFile(t *testing.T) {
 			done := guide.KeepCaches(path, &o)
 			cc, err := clustercache.New(o)
 			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- cc.Start(ctx) }()
+			stop := fleettest.Run(t, cc)
 			watch, err := cc.Cluster(east.Key()).Watch(t.Context(), &corev1.ConfigMap{})
 			require.NoError(t, err)
 			require.NoError(t, watch.WaitForSync(t.Context()))
@@ -47,8 +45,7 @@ func TestNextProcessBeginsWithTheFile(t *testing.T) {
 				clustercache.CacheOnly)
 			require.NoError(t, err)
 			return func() {
-				cancel()
-				require.NoError(t, <-ended)
+				stop()
 				done()
 			}
 		}

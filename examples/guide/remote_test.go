@@ -4,7 +4,6 @@
 package guide_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/remote"
 	"github.com/fleetcache/fleetcache/examples/guide"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 func TestObjectIsKeptAndItsEventRecorded(t *testing.T) {
@@ -32,12 +32,9 @@ func TestObjectIsKeptAndItsEventRecorded(t *testing.T) {
 		recorder, err := remote.NewRecorder(cc, remote.RecorderOptions{Controller: "example.com/guide"})
 		require.NoError(t, err)
 		guide.Deployed(recorder, east.Key(), obj, "2")
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- recorder.Start(ctx) }()
+		stop := fleettest.Run(t, recorder)
 		synctest.Wait()
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		events := &eventsv1.EventList{}
 		require.NoError(t, east.Client().List(t.Context(), events))
 		require.Len(t, events.Items, 1)

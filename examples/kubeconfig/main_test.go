@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fleetcache/fleetcache/clustercache/events"
@@ -56,10 +55,10 @@ func TestMistypedPathIsLoggedAtOnce(t *testing.T) {
 
 func TestObjectsOfAllContextsArePrinted(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("east", "west"))
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	config, err := fleet.Kubeconfig(fleet.Of(clusters...).Clusters()...)
+	f := fleet.Of(clusters...)
+	defer func() { require.NoError(t, f.Stop()) }()
+	file, err := f.WriteKubeconfig()
 	require.NoError(t, err)
-	require.NoError(t, clientcmd.WriteToFile(*config, file))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	shown := make(chan string, 1000)

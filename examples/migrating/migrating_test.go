@@ -34,6 +34,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/examples/migrating"
 	"github.com/fleetcache/fleetcache/examples/migrating/mc"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -403,13 +404,7 @@ func runManager(t *testing.T, hub *testenv.Cluster, setup func(ctrl.Manager) err
 	})
 	require.NoError(t, err)
 	require.NoError(t, setup(mgr))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	fleettest.Run(t, mgr)
 }
 
 func eventually(t *testing.T, condition func() bool) {

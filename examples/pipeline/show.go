@@ -9,9 +9,7 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,29 +96,19 @@ func show(ctx context.Context, local fleet.Local, out *story.Printer, log logr.L
 		return err
 	}
 
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(running) }()
-	err = d.tell(ctx)
-	stop()
-
-	return errors.Join(err, <-ended)
+	return story.During(ctx, mgr.Start, d.tell)
 }
 
 // furnish installs the kinds, and creates the objects that are there from the
 // beginning.
 func (d *demo) furnish(ctx context.Context) error {
 	err := d.Hub.InstallCRDs(ctx, testenv.SimpleCRD(pipelineKind.Group, pipelineKind.Kind))
-	for _, c := range d.Clusters() {
-		of := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-		err = errors.Join(err, c.Client().Create(ctx, of))
-	}
 	for _, c := range d.Clusters()[:2] {
 		err = errors.Join(err,
 			c.InstallCRDs(ctx, testenv.SimpleCRD(group, release)),
-			c.Client().Create(ctx, object(release)))
+			fleet.Create(ctx, c.Client(), namespace, object(release)))
 	}
-	if err != nil {
+	if err = errors.Join(err, fleet.Create(ctx, d.Remotes[1].Client(), namespace)); err != nil {
 		return err
 	}
 	east, err := d.east().AddUser(ctx, "pipelines", rights...)
@@ -175,18 +163,13 @@ func pipeline() *Pipeline {
 
 // tell runs the demonstration from the operator's start.
 func (d *demo) tell(ctx context.Context) error {
-	err := d.Tell(ctx,
+	return d.Tell(ctx,
 		story.Chapter{Title: "A version is promoted as soon as its targets are ready", Tell: d.promote},
 		story.Chapter{Title: "Production: no Secret, no kind, no object", Tell: d.appear},
 		story.Chapter{Title: "A right is revoked, and granted again", Tell: d.revoke},
 		story.Chapter{Title: "A cluster goes down, and returns", Tell: d.kill},
 		story.Chapter{Title: "The last Pipeline goes, after its targets", Tell: d.end},
 	)
-	if err != nil {
-		return err
-	}
-	d.Say("%d expectations, all met", d.Met)
-	return nil
 }
 
 // reason waits until the status of an environment has a reason; Ready stands

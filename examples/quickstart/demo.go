@@ -25,26 +25,18 @@ func newDemo(out *story.Printer, j *journal, operator *operator) demo {
 	return demo{Story: story.Story{Printer: out, Changed: j.news}, journal: j, operator: operator}
 }
 
-// errOperatorEnded indicates that the operator ended by itself.
-var errOperatorEnded = errors.New("the operator ended")
-
 // during runs the operator while show runs, and returns when both have ended.
 func (d *demo) during(ctx context.Context, show func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan error, 1)
-	go func() {
-		err := d.operator.run(ctx)
-		cancel(errOperatorEnded)
-		ended <- err
-	}()
-	err := show(ctx)
-	if _, unmet := errors.AsType[*story.UnmetError](err); unmet {
-		d.showClusters()
-	}
-	cancel(nil)
-	begin := time.Now()
-	err = errors.Join(err, <-ended)
-	d.Say("the operator has stopped, %s after its context ended", story.Brief(time.Since(begin)))
+	var shown time.Time
+	err := story.During(ctx, d.operator.run, func(ctx context.Context) error {
+		err := show(ctx)
+		if _, unmet := errors.AsType[*story.UnmetError](err); unmet {
+			d.showClusters()
+		}
+		shown = time.Now()
+		return err
+	})
+	d.Say("the operator has stopped, %s after its context ended", story.Brief(time.Since(shown)))
 	return err
 }
 

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -43,13 +42,9 @@ type existingStory struct {
 // tellExisting runs the operator on contexts of a kubeconfig file.
 func tellExisting(ctx context.Context, set settings, out *story.Printer, log logr.Logger) error {
 	out.Chapter("Your clusters: read, and not changed")
-	byName, err := set.contexts.Load()
+	configs, err := set.contexts.Load()
 	if err != nil {
 		return err
-	}
-	configs := map[client.ObjectKey]*rest.Config{}
-	for name, config := range byName {
-		configs[client.ObjectKey{Name: name}] = config
 	}
 	access, err := resolver.Static(configs)
 	if err != nil {
@@ -57,8 +52,7 @@ func tellExisting(ctx context.Context, set settings, out *story.Printer, log log
 	}
 	j := newJournal(out, false) // do not print the content of the user's objects
 	// Without kinds, the selection has everything that is watched.
-	hub := configs[client.ObjectKey{Name: set.contexts.Names[0]}]
-	operator, err := newOperator(hub, access, events.Selection{}, j.report, log)
+	operator, err := newOperator(configs[set.contexts.First()], access, events.Selection{}, j.report, log)
 	if err != nil {
 		return err
 	}

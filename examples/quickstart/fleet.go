@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -83,13 +83,11 @@ func newRemote(c fleet.Cluster, kubeconfig []byte) *remote {
 // furnish creates objects in the remote clusters, and then registers the
 // clusters in the hub.
 func (f *localFleet) furnish(ctx context.Context) error {
-	errs := make([]error, 2)
-	var wg sync.WaitGroup
-	for i, r := range f.remotes() {
-		wg.Go(func() { errs[i] = r.furnish(ctx) })
+	var g errgroup.Group
+	for _, r := range f.remotes() {
+		g.Go(func() error { return r.furnish(ctx) })
 	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	for _, r := range f.remotes() {
@@ -104,19 +102,9 @@ func (r *remote) furnish(ctx context.Context) error {
 	if err := r.InstallCRDs(ctx, testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)); err != nil {
 		return err
 	}
-	for _, obj := range []client.Object{
-		namespace(demoNamespace), configMap("colors", "door", "red"), configMap("limits", "speed", "50"),
-		configMap("greeting", "text", "hello from "+r.Name()), widget("pump", 3), widget("valve", 7),
-	} {
-		if err := r.Client().Create(ctx, obj); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func namespace(name string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return fleet.Create(ctx, r.Client(), demoNamespace,
+		configMap("colors", "door", "red"), configMap("limits", "speed", "50"),
+		configMap("greeting", "text", "hello from "+r.Name()), widget("pump", 3), widget("valve", 7))
 }
 
 func configMap(name, key, value string) *corev1.ConfigMap {

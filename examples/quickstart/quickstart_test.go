@@ -101,8 +101,7 @@ func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 		testenv.WithCRDs(testenv.SimpleCRD("example.com", "Widget")))
 	path := withDeadContext(t, stayWith(t, clusters))
 	for _, cluster := range clusters {
-		require.NoError(t, cluster.Client().Create(t.Context(), namespace(demoNamespace)))
-		require.NoError(t, cluster.Client().Create(t.Context(), widget("pump", 1)))
+		require.NoError(t, fleet.Create(t.Context(), cluster.Client(), demoNamespace, widget("pump", 1)))
 	}
 
 	c := storytest.Start(t, "-kubeconfig", path, "-context", "first", "-context", "second", "-context", "dead")
@@ -162,6 +161,7 @@ func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 		require.NoError(t, <-ended)
 		require.NoError(t, text.Close())
 		<-drained
+		require.NoError(t, s.Stop())
 		require.NoFileExists(t, path)
 		require.NoDirExists(t, filepath.Dir(path))
 	})

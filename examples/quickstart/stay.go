@@ -3,31 +3,13 @@
 
 package main
 
-import (
-	"context"
-	"errors"
-	"os"
-	"path/filepath"
-
-	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/fleetcache/fleetcache/examples/internal/fleet"
-)
+import "context"
 
 // stayLocal keeps the clusters running until ctx ends, with a kubeconfig file
 // for access to them.
-func (s *localStory) stayLocal(ctx context.Context) (err error) {
-	dir, err := os.MkdirTemp("", "fleetcache-quickstart-")
+func (s *localStory) stayLocal(ctx context.Context) error {
+	path, err := s.WriteKubeconfig()
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	path := filepath.Join(dir, "kubeconfig")
-	merged, err := fleet.Kubeconfig(s.Clusters()...)
-	if err != nil {
-		return err
-	}
-	if err := clientcmd.WriteToFile(*merged, path); err != nil {
 		return err
 	}
 	s.Chapter("Now you: Ctrl-C ends it")

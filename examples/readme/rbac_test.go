@@ -31,6 +31,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -169,15 +170,7 @@ func start(t *testing.T, hub *rest.Config, said *lines, setup func(ctrl.Manager)
 	})
 	require.NoError(t, err)
 	require.NoError(t, setup(mgr))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
-	t.Cleanup(stop)
-	return stop
+	return fleettest.Run(t, mgr)
 }
 
 // lines are the log's lines.

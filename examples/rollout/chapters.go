@@ -27,7 +27,7 @@ const (
 
 // show is the demonstration from the operator's start.
 func (d *demo) show(ctx context.Context) error {
-	err := d.Tell(ctx,
+	return d.Tell(ctx,
 		story.Chapter{Title: "Version 1 goes out: first canary, then the rest", Tell: d.first},
 		story.Chapter{Title: "West comes: first its Secret, then its control plane", Tell: d.join},
 		story.Chapter{Title: "Nothing happens, and no requests", Tell: d.rest},
@@ -35,11 +35,6 @@ func (d *demo) show(ctx context.Context) error {
 		story.Chapter{Title: "Version 2 fails in canary", Tell: d.stop},
 		story.Chapter{Title: "Version 3 repairs it, and the rollout goes on", Tell: d.goOn},
 	)
-	if err != nil {
-		return err
-	}
-	d.Say("%d expectations, all met", d.Met)
-	return nil
 }
 
 // first shows that a wave begins when the one before it is ready.
@@ -137,10 +132,8 @@ func (d *demo) join(ctx context.Context) error {
 // rest shows that clusters are not asked for what they report by themselves.
 func (d *demo) rest(ctx context.Context) error {
 	begin := time.Now().Add(settleFor)
-	select {
-	case <-time.After(settleFor + restFor):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := story.Sleep(ctx, settleFor+restFor); err != nil {
+		return err
 	}
 	rows := [][]string{{"CLUSTER", "PROBES", "LISTS", "WATCHES", "OTHER READS", "WRITES"}}
 	asked := 0

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -83,8 +81,7 @@ func (d *demo) furnish(ctx context.Context) error {
 		return err
 	}
 	for _, remote := range d.fleet.Remotes {
-		apps := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: appsNamespace}}
-		if err := remote.Client().Create(ctx, apps); err != nil {
+		if err := fleet.Create(ctx, remote.Client(), appsNamespace); err != nil {
 			return err
 		}
 	}
@@ -128,18 +125,12 @@ func (d *demo) during(ctx context.Context, log logr.Logger, show func(context.Co
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan error, 1)
-	go func() {
-		err := mgr.Start(ctx)
-		cancel(errors.New("the operator ended"))
-		ended <- err
-	}()
-	err = show(ctx)
-	cancel(nil)
-	begin := time.Now()
-	err = errors.Join(err, <-ended)
-	d.Say("the operator has stopped within %s", story.Brief(time.Since(begin)))
+	var shown time.Time
+	err = story.During(ctx, mgr.Start, func(ctx context.Context) error {
+		defer func() { shown = time.Now() }()
+		return show(ctx)
+	})
+	d.Say("the operator has stopped within %s", story.Brief(time.Since(shown)))
 	return err
 }
 

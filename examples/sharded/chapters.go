@@ -112,7 +112,7 @@ func (d *demonstration) stopOne(ctx context.Context) error {
 	if err := d.reconciled(ctx, begin); err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Until(halt.Add(stopped))); err != nil {
+	if err := story.Sleep(ctx, time.Until(halt.Add(stopped))); err != nil {
 		return err
 	}
 
@@ -142,7 +142,7 @@ func (d *demonstration) interrupted(ctx context.Context, name string, s syscall.
 	if err := d.change(ctx); err != nil {
 		return err
 	}
-	if err := sleep(ctx, work/3); err != nil {
+	if err := story.Sleep(ctx, work/3); err != nil {
 		return err
 	}
 	return d.replicas[name].signal(s)
@@ -182,7 +182,7 @@ func (d *demonstration) slowHub(ctx context.Context) error {
 func (d *demonstration) endured(ctx context.Context, t trouble, lasts time.Duration, name string) error {
 	// Each replica renews its lease first: troubles that follow one another at
 	// once would last longer than that.
-	if err := sleep(ctx, 2*sharding.DefaultRenewInterval); err != nil {
+	if err := story.Sleep(ctx, 2*sharding.DefaultRenewInterval); err != nil {
 		return err
 	}
 	before, gains := d.record.owners(), len(d.record.gains())
@@ -191,7 +191,7 @@ func (d *demonstration) endured(ctx context.Context, t trouble, lasts time.Durat
 	if err := d.change(ctx); err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Until(begin.Add(lasts))); err != nil {
+	if err := story.Sleep(ctx, time.Until(begin.Add(lasts))); err != nil {
 		return err
 	}
 	met, end := d.gate.set(trouble{}), time.Now()
@@ -277,7 +277,7 @@ func (d *demonstration) loseHub(ctx context.Context) error {
 		return err
 	}
 	d.OK("reads go on: the caches have all changes after %s", story.Brief(took))
-	if err := sleep(ctx, time.Until(begin.Add(d.away))); err != nil {
+	if err := story.Sleep(ctx, time.Until(begin.Add(d.away))); err != nil {
 		return err
 	}
 	all, err := d.written()

@@ -216,8 +216,7 @@ func stampAsDeployed(
 ) {
 	t.Helper()
 	ctx := t.Context()
-	require.NoError(t, remote.Client().Create(ctx, newNamespace(widgetNamespace)))
-	require.NoError(t, remote.Client().Create(ctx, newWidget("door")))
+	require.NoError(t, fleet.Create(ctx, remote.Client(), widgetNamespace, newWidget("door")))
 	key := client.ObjectKey{Namespace: hubNamespace, Name: remote.Name()}
 	require.NoError(t, fleet.Register(ctx, hub.Client(), key, inRemote.Kubeconfig()))
 	path := filepath.Join(t.TempDir(), "kubeconfig")

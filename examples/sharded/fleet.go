@@ -7,13 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,9 +32,9 @@ var (
 type world struct {
 	*fleet.Fleet
 
-	gate    *gate
-	dir     string // with the hub's kubeconfig
-	changes int64  // how often all widgets were changed
+	gate       *gate
+	kubeconfig string // the path of the hub's
+	changes    int64  // how often all widgets were changed
 }
 
 // furnish creates the widgets, registers the clusters in the hub, opens the gate
@@ -58,37 +54,21 @@ func furnish(ctx context.Context, f *fleet.Fleet) (*world, error) {
 	if w.gate, err = newGate(f.Hub.Config()); err != nil {
 		return nil, err
 	}
-	if w.dir, err = os.MkdirTemp("", "fleetcache-sharded-"); err != nil {
+	if w.kubeconfig, err = w.WriteFile("kubeconfig", testenv.Kubeconfig(w.gate.config())); err != nil {
 		return nil, errors.Join(err, w.gate.close())
 	}
-	if err := os.WriteFile(w.kubeconfig(), testenv.Kubeconfig(w.gate.config()), 0o600); err != nil {
-		return nil, errors.Join(err, w.close())
-	}
 	return w, nil
-}
-
-// close closes the gate, and removes the kubeconfig.
-func (w *world) close() error { return errors.Join(w.gate.close(), os.RemoveAll(w.dir)) }
-
-func (w *world) kubeconfig() string { return filepath.Join(w.dir, "kubeconfig") }
-
-func newNamespace(name string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 func createWidgets(ctx context.Context, c fleet.Cluster) error {
 	if err := c.InstallCRDs(ctx, testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)); err != nil {
 		return err
 	}
-	if err := c.Client().Create(ctx, newNamespace(widgetNamespace)); err != nil {
-		return err
-	}
+	var widgets []client.Object
 	for _, name := range widgetNames {
-		if err := c.Client().Create(ctx, newWidget(name)); err != nil {
-			return err
-		}
+		widgets = append(widgets, newWidget(name))
 	}
-	return nil
+	return fleet.Create(ctx, c.Client(), widgetNamespace, widgets...)
 }
 
 // each calls f for all remote clusters at once.

@@ -63,7 +63,7 @@ func show(ctx context.Context, s settings, out *story.Printer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.gate.close()) }()
 	slots, err := w.slots()
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (d *demonstration) run(ctx context.Context) error {
 // start starts replicas.
 func (d *demonstration) start(names ...string) error {
 	for _, name := range names {
-		p, err := startProcess(identity{name, hubNamespace}, d.kubeconfig(), func(r report) { d.record.add(name, r) })
+		p, err := startProcess(identity{name, hubNamespace}, d.kubeconfig, func(r report) { d.record.add(name, r) })
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (d *demonstration) settled(ctx context.Context, within time.Duration) error
 	if err != nil {
 		return err
 	}
-	return sleep(ctx, settle)
+	return story.Sleep(ctx, settle)
 }
 
 // reconciled waits until all widgets are stamped, and expects that each was
@@ -220,7 +220,6 @@ func (d *demonstration) judge(context.Context) error {
 	}
 	changes := (int(d.changes) + 1) * len(d.widgets())
 	d.Say("%d changes, %d writes, %d times a cluster got an owner", changes, len(all), len(d.record.gains()))
-	d.Say("%d expectations, all met", d.Met)
 	return nil
 }
 
@@ -233,14 +232,4 @@ func (d *demonstration) ended(p *process) error {
 	}
 	d.OK("%s has ended with status 0, %s later", p.name, story.Brief(time.Since(begin)))
 	return nil
-}
-
-// sleep waits for a time.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

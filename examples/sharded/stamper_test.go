@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,13 +41,7 @@ func newOneReplica(t *testing.T) *oneReplica {
 	r.clusters = fleet.ClusterCache()
 	mgr := fleettest.NewManager()
 	require.NoError(t, addController(mgr, r.clusters, "replica-0", r.say))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Added[0].Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	fleettest.Run(t, mgr.Added[0])
 	return r
 }
 

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -30,16 +29,9 @@ func secret(name string) *corev1.Secret {
 
 // furnish creates the objects of the story in a cluster.
 func furnish(ctx context.Context, c fleet.Cluster) error {
-	for _, o := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: demoNamespace}},
+	return fleet.Create(ctx, c.Client(), demoNamespace,
 		configMap("red", "paint"), configMap("blue", "paint"), configMap("speed", "road"),
-		secret("key"),
-	} {
-		if err := c.Client().Create(ctx, o); err != nil {
-			return err
-		}
-	}
-	return nil
+		secret("key"))
 }
 
 // asked returns how many WATCH requests of the program have reached a cluster,

@@ -7,11 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fleetcache/fleetcache/examples/internal/fleet"
 	"github.com/fleetcache/fleetcache/examples/internal/story"
@@ -69,19 +65,16 @@ func tell(ctx context.Context, local fleet.Local, out *story.Printer) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Stop()) }()
-	dir, err := os.MkdirTemp("", "watchset-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-
 	t := &tale{
 		Story: story.Story{Printer: out},
 		east:  f.Hub,
 		west:  f.Remotes[0],
 	}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := t.prepare(ctx, kubeconfig); err != nil {
+	if err := t.prepare(ctx); err != nil {
+		return err
+	}
+	kubeconfig, err := f.WriteKubeconfig()
+	if err != nil {
 		return err
 	}
 	out.Say("both have objects now; one kubeconfig file has a context for each")
@@ -91,29 +84,7 @@ func tell(ctx context.Context, local fleet.Local, out *story.Printer) (err error
 	defer t.child.Kill()
 	t.Changed = t.child.News
 
-	return t.chapters(ctx)
-}
-
-// prepare creates the objects, counts the watches that are open, and writes the
-// kubeconfig.
-func (t *tale) prepare(ctx context.Context, path string) (err error) {
-	for _, c := range []fleet.Cluster{t.east, t.west} {
-		if err := furnish(ctx, c); err != nil {
-			return err
-		}
-	}
-	if t.before, err = t.open(ctx); err != nil {
-		return err
-	}
-	config, err := fleet.Kubeconfig(t.east, t.west)
-	if err != nil {
-		return err
-	}
-	return clientcmd.WriteToFile(*config, path)
-}
-
-func (t *tale) chapters(ctx context.Context) error {
-	err := t.Tell(ctx,
+	return t.Tell(ctx,
 		story.Chapter{Title: "A second process starts, and receives its first configuration", Tell: t.begin},
 		story.Chapter{Title: "An entry is added", Tell: t.add},
 		story.Chapter{Title: "An entry gets another name", Tell: t.rename},
@@ -122,12 +93,17 @@ func (t *tale) chapters(ctx context.Context) error {
 		story.Chapter{Title: "The last entry of a cluster goes", Tell: t.leave},
 		story.Chapter{Title: "SIGTERM", Tell: t.end},
 	)
-	if err != nil {
-		return err
-	}
-	t.Say("%d expectations, all met", t.Met)
+}
 
-	return nil
+// prepare creates the objects, and counts the watches that are open.
+func (t *tale) prepare(ctx context.Context) (err error) {
+	for _, c := range []fleet.Cluster{t.east, t.west} {
+		if err := furnish(ctx, c); err != nil {
+			return err
+		}
+	}
+	t.before, err = t.open(ctx)
+	return err
 }
 
 func (t *tale) begin(ctx context.Context) error {

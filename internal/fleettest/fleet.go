@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
@@ -84,16 +85,25 @@ func Start(t *testing.T, o clustercache.Options) *clustercache.ClusterCache {
 	return cc
 }
 
-// Run runs a ClusterCache until the test ends.
-func Run(t *testing.T, cc *clustercache.ClusterCache) {
+// Run runs something, such as a ClusterCache, until the test ends or the
+// returned function is called, which waits for its end.
+func Run(t testing.TB, r manager.Runnable) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- cc.Start(ctx) }()
-	t.Cleanup(func() {
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = r.Start(ctx)
+	}()
+	stop = func() {
+		t.Helper()
 		cancel()
-		require.NoError(t, <-done)
-	})
+		<-ended
+		require.NoError(t, err)
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 // ObjectMeta names an object of the namespace default.

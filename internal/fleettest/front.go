@@ -5,13 +5,8 @@ package fleettest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"sync"
@@ -22,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/certs"
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
@@ -62,7 +58,7 @@ func NewFront(t *testing.T, secure bool, behind *API) *Front {
 		return ctx
 	}
 	if secure {
-		f.Renew(t)
+		f.Renew()
 		server.TLSConfig = &tls.Config{GetCertificate: f.certificate} //nolint:gosec // in memory
 	}
 	stop := memnet.Serve(f.Net, server)
@@ -75,17 +71,10 @@ func NewFront(t *testing.T, secure bool, behind *API) *Front {
 }
 
 // Renew replaces the certificate of new connections.
-func (f *Front) Renew(t *testing.T) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0),
-		NotAfter: time.Now().AddDate(99, 0, 0)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
+func (f *Front) Renew() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.shown = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	f.shown = new(certs.Server("front").TLS())
 }
 
 func (f *Front) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -4,6 +4,7 @@
 package fleettest
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func (known Replica) Follow(t *testing.T, objects *ObjectLog, c *testenv.Cluster
 	}
 	limit := time.NewTimer(Patience)
 	defer limit.Stop()
-	for !known.equals(want) {
+	for !maps.Equal(known, want) {
 		select {
 		case e := <-objects.Events:
 			known.Apply(t, e)
@@ -60,13 +61,4 @@ func (known Replica) Follow(t *testing.T, objects *ObjectLog, c *testenv.Cluster
 			require.Equal(t, want, known)
 		}
 	}
-}
-
-func (known Replica) equals(other Replica) bool {
-	for id, version := range other {
-		if known[id] != version {
-			return false
-		}
-	}
-	return len(known) == len(other)
 }

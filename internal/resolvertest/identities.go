@@ -4,15 +4,11 @@
 package resolvertest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // Canaries: none of them may ever be printed.
@@ -29,41 +27,21 @@ const (
 	CanaryPassword = "canary-password-7d793037a0760186574b0282f2f435e7"
 )
 
-// Identity is a self-signed certificate with its key.
-type Identity struct{ Cert, Key []byte }
-
-// Identities returns the same two identities every time.
-var Identities = sync.OnceValue(func() [2]Identity {
-	return [2]Identity{newIdentity("first"), newIdentity("second")}
+// Identities returns the same two self-signed certificates every time.
+var Identities = sync.OnceValue(func() [2]certs.Pair {
+	return [2]certs.Pair{newIdentity("first"), newIdentity("second")}
 })
 
-// NotAfter is when every Identity expires.
+// NotAfter is when the Identities expire.
 var NotAfter = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func newIdentity(name string) Identity {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
-		NotAfter:     NotAfter,
-		IsCA:         true,
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		panic(err)
-	}
-	return Identity{
-		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}
+func newIdentity(name string) certs.Pair {
+	return certs.SelfSign(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:  NotAfter,
+		IsCA:      true,
+	})
 }
 
 // Base64 returns data in base64.
@@ -106,11 +84,9 @@ func RequireNoCanary(t testing.TB, text string) {
 	t.Helper()
 	secrets := []string{CanaryToken, CanaryPassword}
 	for _, who := range Identities() {
-		for _, block := range [][]byte{who.Key} {
-			decoded, _ := pem.Decode(block)
-			secrets = append(secrets, Base64(decoded.Bytes)[:40], Base64(block)[:40],
-				fmt.Sprintf("%d", decoded.Bytes[:20]), fmt.Sprintf("%x", decoded.Bytes[:20]))
-		}
+		decoded, _ := pem.Decode(who.Key)
+		secrets = append(secrets, Base64(decoded.Bytes)[:40], Base64(who.Key)[:40],
+			fmt.Sprintf("%d", decoded.Bytes[:20]), fmt.Sprintf("%x", decoded.Bytes[:20]))
 	}
 	for _, secret := range secrets {
 		for _, form := range []string{secret, Base64([]byte(secret)), fmt.Sprintf("%x", secret)} {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // Kubeconfig returns a kubeconfig with a single context that contains the
@@ -39,12 +41,12 @@ func Kubeconfig(config *rest.Config) []byte {
 
 // configFor returns a config for one server, without client-side rate limiting,
 // which would only slow tests down. It shares no memory with the arguments.
-func configFor(addr string, ca []byte, pair keyPair) *rest.Config {
+func configFor(addr string, ca []byte, pair certs.Pair) *rest.Config {
 	return &rest.Config{
 		Host: "https://" + addr,
 		QPS:  -1,
 		TLSClientConfig: rest.TLSClientConfig{
-			CAData: slices.Clone(ca), CertData: slices.Clone(pair.cert), KeyData: slices.Clone(pair.key),
+			CAData: slices.Clone(ca), CertData: slices.Clone(pair.Cert), KeyData: slices.Clone(pair.Key),
 		},
 	}
 }

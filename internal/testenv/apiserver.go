@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/fleetcache/fleetcache/internal/certs"
 	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
 )
 
@@ -34,7 +35,7 @@ type APIServer struct {
 
 	// mu protects the fields below.
 	mu sync.Mutex
-	ca *authority // signed the server's current certificate
+	ca certs.Pair // signed the server's current certificate
 }
 
 // newAPIServer prepares an API server in a new directory of its cluster.
@@ -44,7 +45,7 @@ func newAPIServer(c *Cluster, name string, as settings) (*APIServer, error) {
 		return nil, err
 	}
 	err := errors.Join(
-		c.pki.tokens.write(a.dir, tokenFile),
+		writePair(c.pki.tokens, a.dir, tokenFile),
 		os.WriteFile(a.path(policyFile), []byte(auditPolicy), 0o600),
 	)
 	if err != nil {
@@ -77,7 +78,7 @@ func (a *APIServer) configure() {
 		Err:          a.proc.output,
 		SecureServing: envtest.SecureServing{
 			ListenAddr: envtest.ListenAddr{Address: port.Host, Port: strconv.Itoa(a.port.Port())},
-			Authn:      certAuthn{clients: a.cluster.pki.clients},
+			Authn:      certAuthn{a.cluster.pki},
 		},
 	}
 	args := a.envtest.Configure()
@@ -98,12 +99,8 @@ func (a *APIServer) path(file string) string { return filepath.Join(a.dir, file)
 
 // certify issues the serving certificate that the server uses from its next
 // start on.
-func (a *APIServer) certify(by *authority, notBefore, notAfter time.Time) error {
-	pair, err := by.serverCert(notBefore, notAfter)
-	if err != nil {
-		return fmt.Errorf("issue a certificate to the API server: %w", err)
-	}
-	if err := pair.write(a.dir, servingFile); err != nil {
+func (a *APIServer) certify(by certs.Pair, notBefore, notAfter time.Time) error {
+	if err := writePair(serverCert(by, notBefore, notAfter), a.dir, servingFile); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -121,7 +118,7 @@ func (a *APIServer) Addr() string { return a.port.Addr() }
 func (a *APIServer) CA() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.ca.pair.cert)
+	return slices.Clone(a.ca.Cert)
 }
 
 // Config returns a new config for the administrator (system:masters), without

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/internal/certs"
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
@@ -33,7 +35,7 @@ type Cluster struct {
 	options  options
 	binaries assets.Binaries
 	pki      *pki
-	admin    keyPair
+	admin    certs.Pair
 	thread   *thread
 	etcd     *etcdServer
 
@@ -46,11 +48,10 @@ type Cluster struct {
 	mu struct {
 		sync.Mutex
 
-		serving   *authority // signs new certificates of API servers
+		serving   certs.Pair // signs new certificates of API servers
 		client    client.Client
 		transport http.RoundTripper // of client
 		replicas  []*APIServer
-		proxies   []*Proxy
 		snapshots int
 	}
 }
@@ -63,6 +64,7 @@ func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (
 		options:  o,
 		binaries: binaries,
 		pki:      p,
+		admin:    p.clientCert(time.Now().Add(validity), "admin", "system:masters"),
 		turn:     make(chan struct{}, 1),
 	}
 	c.mu.serving = p.serving
@@ -72,9 +74,6 @@ func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (
 		return nil, err
 	}
 	var err error
-	if c.admin, err = p.clients.clientCert("admin", "system:masters"); err != nil {
-		return nil, err
-	}
 	c.thread = startThread()
 	if c.etcd, err = newEtcd(filepath.Join(c.dir, "etcd"), binaries.Etcd, c.thread); err != nil {
 		return nil, errors.Join(err, c.Stop())
@@ -143,7 +142,7 @@ func (c *Cluster) renewClient() error {
 }
 
 // authority returns the authority for the certificates of API servers.
-func (c *Cluster) authority() *authority {
+func (c *Cluster) authority() certs.Pair {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.serving
@@ -194,14 +193,10 @@ func (c *Cluster) close() error {
 	c.end()
 	c.turn <- struct{}{} // never given back
 	c.mu.Lock()
-	proxies, transport := c.mu.proxies, c.mu.transport
-	c.mu.proxies = nil
+	transport := c.mu.transport
 	c.mu.Unlock()
 
 	var errs []error
-	for _, p := range proxies {
-		errs = append(errs, p.Close())
-	}
 	for _, a := range c.servers() {
 		errs = append(errs, a.close())
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,27 +82,16 @@ func (c *Cluster) installCRDs(ctx context.Context, crds []*apiextensionsv1.Custo
 // served waits until each kind can be listed, which its presence in discovery
 // does not guarantee.
 func (c *Cluster) served(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
-	client, err := c.ownClient()
-	if err != nil {
-		return err
-	}
-	look := time.NewTicker(pollEvery)
-	defer look.Stop()
-
+	client := c.ownClient()
 	for _, crd := range crds {
 		for _, version := range crd.Spec.Versions {
+			if !version.Served {
+				continue
+			}
 			url := fmt.Sprintf("https://%s/apis/%s/%s/%s?limit=1", c.Addr(), crd.Spec.Group, version.Name,
 				crd.Spec.Names.Plural)
-			for version.Served {
-				err := ask(ctx, client, url)
-				if err == nil {
-					break
-				}
-				select {
-				case <-look.C:
-				case <-ctx.Done():
-					return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-				}
+			if err := answers(ctx, pollEvery, client, url); err != nil {
+				return err
 			}
 		}
 	}

@@ -123,9 +123,7 @@ func newEnv(n int, o options, binaries assets.Binaries) (_ *Env, err error) {
 	for i := range n {
 		p := shared
 		if p == nil {
-			if p, err = newPKI(); err != nil {
-				return nil, err
-			}
+			p = newPKI()
 		}
 		if o.sharedPKI {
 			shared = p

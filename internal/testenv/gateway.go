@@ -23,6 +23,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/fleetcache/fleetcache/internal/certs"
 	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
 )
 
@@ -34,7 +35,7 @@ import (
 type Gateway struct {
 	server    *http.Server
 	listener  net.Listener
-	authority *authority
+	authority certs.Pair
 	serving   sync.WaitGroup
 
 	// mu protects the fields below.
@@ -72,15 +73,9 @@ func (a *APIServer) Gateway(t testing.TB) *Gateway {
 
 func (a *APIServer) newGateway() (*Gateway, error) {
 	g := &Gateway{authority: a.cluster.authority()}
-	pair, err := g.authority.serverCert(time.Now().Add(-validity), time.Now().Add(validity))
+	cert := serverCert(g.authority, time.Now().Add(-validity), time.Now().Add(validity))
+	err := g.SetBackend(a)
 	if err != nil {
-		return nil, err
-	}
-	cert, err := tls.X509KeyPair(pair.cert, pair.key)
-	if err != nil {
-		return nil, err
-	}
-	if err := g.SetBackend(a); err != nil {
 		return nil, err
 	}
 	if g.listener, err = net.Listen("tcp", net.JoinHostPort(port.Host, "0")); err != nil {
@@ -101,7 +96,7 @@ func (a *APIServer) newGateway() (*Gateway, error) {
 			}
 			proxy.ServeHTTP(w, r)
 		}),
-		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{cert}},
+		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{cert.TLS()}},
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}
@@ -112,7 +107,7 @@ func (a *APIServer) newGateway() (*Gateway, error) {
 
 // Config returns a config for connecting through the gateway.
 func (g *Gateway) Config() *rest.Config {
-	config := configFor(g.listener.Addr().String(), g.authority.pair.cert, keyPair{})
+	config := configFor(g.listener.Addr().String(), g.authority.Cert, certs.Pair{})
 	config.BearerToken = "gateway" // some clients refuse a config without credentials
 	return config
 }

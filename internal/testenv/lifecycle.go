@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // startAll starts etcd and all API servers and waits until they are ready. The
@@ -38,11 +40,7 @@ func (c *Cluster) killAll() error {
 // can no longer connect; credentials stay valid. From then on Config,
 // Kubeconfig and Client use the new authority.
 func (c *Cluster) RestartWithNewCA(ctx context.Context) error {
-	by, err := newAuthority("serving")
-	if err != nil {
-		return err
-	}
-	return c.recertify(ctx, by, time.Now().Add(-validity), time.Now().Add(validity))
+	return c.recertify(ctx, newAuthority("serving"), time.Now().Add(-validity), time.Now().Add(validity))
 }
 
 // RestartWithCertificate restarts all API servers of the cluster with new
@@ -52,7 +50,7 @@ func (c *Cluster) RestartWithCertificate(ctx context.Context, notBefore, notAfte
 	return c.recertify(ctx, c.authority(), notBefore, notAfter)
 }
 
-func (c *Cluster) recertify(ctx context.Context, by *authority, notBefore, notAfter time.Time) error {
+func (c *Cluster) recertify(ctx context.Context, by certs.Pair, notBefore, notAfter time.Time) error {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@
 package testenv
 
 import (
-	"errors"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -20,42 +19,20 @@ type Proxy struct {
 	server *APIServer
 }
 
-// NewProxy starts a proxy in front of the server. It is closed with the cluster
-// if not before.
-func (a *APIServer) NewProxy() (*Proxy, error) {
-	inner, err := faultproxy.New(a.Addr())
-	if err != nil {
-		return nil, err
-	}
-	p := &Proxy{Proxy: inner, server: a}
-	c := a.cluster
-	c.mu.Lock()
-	stopped := c.life.Err() != nil
-	if !stopped {
-		c.mu.proxies = append(c.mu.proxies, p)
-	}
-	c.mu.Unlock()
-
-	if stopped { // Stop has already taken the list
-		return nil, errors.Join(ErrStopped, inner.Close())
-	}
-	return p, nil
-}
-
-// Proxy is like NewProxy, for a test: the proxy is closed when the test ends,
-// and the test fails if the proxy cannot be started.
+// Proxy starts a proxy in front of the server. It is closed when the test ends,
+// and the test fails if it cannot be started.
 func (a *APIServer) Proxy(t testing.TB) *Proxy {
 	t.Helper()
-	p, err := a.NewProxy()
+	inner, err := faultproxy.New(a.Addr())
 	if err != nil {
 		t.Fatalf("start a proxy in front of %s: %v", a.Addr(), err)
 	}
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
+		if err := inner.Close(); err != nil {
 			t.Errorf("close the proxy in front of %s: %v", a.Addr(), err)
 		}
 	})
-	return p
+	return &Proxy{Proxy: inner, server: a}
 }
 
 // Redirect returns a copy of a config for the cluster, for any user, that

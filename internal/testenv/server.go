@@ -152,17 +152,7 @@ func (s *server) end(ctx context.Context, sig syscall.Signal) error {
 // gone waits until a child of this process has ended and has been waited for,
 // so that its ports are free.
 func gone(ctx context.Context, pid int) error {
-	look := time.NewTicker(pollEvery)
-	defer look.Stop()
-	for syscall.Kill(pid, 0) == nil {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-
-	return nil
+	return poll(ctx, pollEvery, func() (bool, error) { return syscall.Kill(pid, 0) != nil, nil })
 }
 
 // pause suspends the process with SIGSTOP, and returns when it is suspended.
@@ -174,19 +164,12 @@ func (s *server) pause(ctx context.Context) error {
 	if err == nil {
 		err = syscall.Kill(pid, syscall.SIGSTOP)
 	}
+	if err == nil {
+		err = poll(ctx, pollEvery, func() (bool, error) { return isStopped(pid), nil })
+	}
 	if err != nil {
 		return fmt.Errorf("pause %s: %w", filepath.Base(s.path), err)
 	}
-	look := time.NewTicker(pollEvery)
-	defer look.Stop()
-	for !isStopped(pid) {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return fmt.Errorf("pause %s: %w", filepath.Base(s.path), context.Cause(ctx))
-		}
-	}
-
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // ServiceAccount is a user that authenticates with a bearer token.
@@ -98,43 +99,19 @@ func (s *ServiceAccount) Revoke(ctx context.Context) error {
 	if err := client.IgnoreNotFound(s.cluster.Client().Delete(ctx, secret)); err != nil {
 		return fmt.Errorf("revoke the token of %s: %w", s.user, err)
 	}
-	anonymous, err := s.cluster.ownClient()
-	if err != nil {
-		return err
-	}
+	anonymous := s.cluster.ownClient()
 	anonymous.Transport.(*http.Transport).TLSClientConfig.Certificates = nil
-	look := time.NewTicker(10 * pollEvery)
-	defer look.Stop()
-
-	for {
-		code, err := status(ctx, anonymous, "https://"+s.cluster.Addr()+"/version", token)
+	err := poll(ctx, 10*pollEvery, func() (bool, error) {
+		resp, err := send(ctx, anonymous, "https://"+s.cluster.Addr()+"/version", token)
 		if err != nil {
-			return fmt.Errorf("revoke the token of %s: %w", s.user, err)
+			return false, err
 		}
-		if code == http.StatusUnauthorized {
-			return nil
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return fmt.Errorf("revoke the token of %s: %w", s.user, context.Cause(ctx))
-		}
-	}
-}
-
-// status returns the status of the response to a request with a token.
-func status(ctx context.Context, client *http.Client, url, token string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		return resp.StatusCode == http.StatusUnauthorized, resp.Body.Close()
+	})
 	if err != nil {
-		return 0, err
+		return fmt.Errorf("revoke the token of %s: %w", s.user, err)
 	}
-	req.Header.Set("User-Agent", userAgent)
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	return resp.StatusCode, resp.Body.Close()
+	return nil
 }
 
 // Token returns the current token.
@@ -146,7 +123,7 @@ func (s *ServiceAccount) Token() string {
 
 // Config returns a new config for the service account with its current token.
 func (s *ServiceAccount) Config() *rest.Config {
-	config := configFor(s.cluster.Addr(), s.cluster.CA(), keyPair{})
+	config := configFor(s.cluster.Addr(), s.cluster.CA(), certs.Pair{})
 	config.BearerToken = s.Token()
 	return config
 }

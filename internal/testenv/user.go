@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // access holds the rights of one user in a cluster, granted by a ClusterRole of
@@ -68,23 +70,15 @@ func (a *access) Deny(ctx context.Context) error {
 // await waits until the authorizer, which watches rules, allows or denies the
 // first operation that each rule names.
 func (a *access) await(ctx context.Context, rules []rbacv1.PolicyRule, allowed bool) error {
-	look := time.NewTicker(pollEvery)
-	defer look.Stop()
 	for _, rule := range rules {
-		for {
+		err := poll(ctx, pollEvery, func() (bool, error) {
 			review := &authorizationv1.SubjectAccessReview{Spec: question(rule)}
 			review.Spec.User = a.user
-			if err := a.cluster.Client().Create(ctx, review); err != nil {
-				return fmt.Errorf("ask for the rights of %s: %w", a.user, err)
-			}
-			if review.Status.Allowed == allowed {
-				break
-			}
-			select {
-			case <-look.C:
-			case <-ctx.Done():
-				return fmt.Errorf("rights of %s: %w", a.user, context.Cause(ctx))
-			}
+			err := a.cluster.Client().Create(ctx, review)
+			return review.Status.Allowed == allowed, err
+		})
+		if err != nil {
+			return fmt.Errorf("ask for the rights of %s: %w", a.user, err)
 		}
 	}
 
@@ -118,17 +112,13 @@ type User struct {
 
 	// mu protects pair.
 	mu   sync.Mutex
-	pair keyPair
+	pair certs.Pair
 }
 
 // AddUser creates a user with the rules in all namespaces, in addition to the
 // rights of every user.
 func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.PolicyRule) (*User, error) {
-	pair, err := c.pki.clients.clientCert(name)
-	if err != nil {
-		return nil, fmt.Errorf("add user %s: %w", name, err)
-	}
-	u := &User{pair: pair, access: access{
+	u := &User{pair: c.pki.clientCert(time.Now().Add(validity), name), access: access{
 		cluster: c,
 		user:    name,
 		role:    "testenv:user:" + name,
@@ -142,16 +132,10 @@ func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.Poli
 
 // Reissue issues a new certificate that expires at the given time. Config and
 // Kubeconfig use it from then on. The old certificate stays valid, too.
-func (u *User) Reissue(notAfter time.Time) error {
-	pair, err := u.cluster.pki.clients.clientCertUntil(notAfter, u.user)
-	if err != nil {
-		return fmt.Errorf("issue a certificate to %s: %w", u.user, err)
-	}
+func (u *User) Reissue(notAfter time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.pair = pair
-
-	return nil
+	u.pair = u.cluster.pki.clientCert(notAfter, u.user)
 }
 
 // Config returns a new config for the user with its current certificate.

@@ -89,10 +89,6 @@ func (a *APIServer) RestartAs(ctx context.Context, opts ...ServerOption) error {
 // StreamsLists reports whether the server streams lists, which depends on its
 // version and feature gates.
 func (a *APIServer) StreamsLists(ctx context.Context) (bool, error) {
-	client, err := a.ownClient()
-	if err != nil {
-		return false, err
-	}
 	query := url.Values{
 		"watch":                {"true"},
 		"sendInitialEvents":    {"true"},
@@ -100,13 +96,7 @@ func (a *APIServer) StreamsLists(ctx context.Context) (bool, error) {
 		"allowWatchBookmarks":  {"true"},
 		"timeoutSeconds":       {"1"},
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.Addr()+"/api/v1/nodes?"+query.Encode(),
-		http.NoBody)
-	if err != nil {
-		return false, err
-	}
-	req.Header.Set("User-Agent", userAgent)
-	resp, err := client.Do(req)
+	resp, err := send(ctx, a.ownClient(), "https://"+a.Addr()+"/api/v1/nodes?"+query.Encode(), "")
 	if err != nil {
 		return false, err
 	}

@@ -5,16 +5,11 @@ package transport
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"sync"
@@ -23,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // memnet is a TLS server that clients reach through memory, for use in bubbles
@@ -167,25 +164,10 @@ var (
 var identity = sync.OnceValue(func() pemPair { return newIdentity(validFrom, validUntil, "api.example") })
 
 func newIdentity(from, to time.Time, name string) pemPair {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "canary-subject"}, DNSNames: []string{name},
+	pair := certs.SelfSign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "canary-subject"}, DNSNames: []string{name},
 		NotBefore: from, NotAfter: to, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		panic(err)
-	}
-	return pemPair{
-		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}
+	})
+	return pemPair{cert: pair.Cert, key: pair.Key}
 }

@@ -5,17 +5,12 @@ package transport
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"log"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -31,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // answering returns a credential plugin that answers with what is in a file.
@@ -44,20 +40,14 @@ func answering(file string) *api.ExecConfig {
 // credential writes a client certificate as a plugin returns it.
 func credential(t *testing.T, file, name string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
+	pair := certs.SelfSign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+	})
 	answer, err := json.Marshal(clientauthv1.ExecCredential{
 		TypeMeta: metav1.TypeMeta{Kind: "ExecCredential", APIVersion: clientauthv1.SchemeGroupVersion.String()},
 		Status: &clientauthv1.ExecCredentialStatus{
-			ClientCertificateData: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})),
-			ClientKeyData:         string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+			ClientCertificateData: string(pair.Cert),
+			ClientKeyData:         string(pair.Key),
 		},
 	})
 	require.NoError(t, err)

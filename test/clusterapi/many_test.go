@@ -279,9 +279,7 @@ func caseRemovedAndStopped(t *testing.T) {
 		before := goroutines()
 		cc, err := clustercache.New(fleettest.SilentWith(d, registry))
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- cc.Start(ctx) }()
+		stop := fleettest.Run(t, cc)
 		var watches []*clustercache.Watch
 		for i := range apis {
 			w, err := cc.Cluster(fleettest.Key(fmt.Sprint(i))).Watch(t.Context(), &corev1.ConfigMap{})
@@ -300,8 +298,7 @@ func caseRemovedAndStopped(t *testing.T) {
 		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/1"))
 
 		begin := time.Now()
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.Less(t, time.Since(begin), time.Second)
 		synctest.Wait()
 		require.LessOrEqual(t, goroutines(), before+2, "the queue of the source is the test's")

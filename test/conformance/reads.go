@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,24 +75,12 @@ func threeForms(e *env) {
 			require.NoError(e, e.reader().List(e.Context(), list, client.InNamespace(e.ns),
 				client.MatchingLabels{"color": "red"}))
 			require.NotEmpty(e, list.GetResourceVersion())
-			require.Equal(e, 2, length(list))
+			require.Equal(e, 2, meta.LenList(list))
 		}
 	}
 	check(false)
 	e.watch()
 	check(true)
-}
-
-func length(list client.ObjectList) int {
-	switch l := list.(type) {
-	case *corev1.ConfigMapList:
-		return len(l.Items)
-	case *unstructured.UnstructuredList:
-		return len(l.Items)
-	case *metav1.PartialObjectMetadataList:
-		return len(l.Items)
-	}
-	return -1
 }
 
 func oneListAndWatch(e *env) {

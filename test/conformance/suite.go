@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // Cluster is a cluster, real or fake, that a test controls. Its methods fail
@@ -127,18 +129,11 @@ type env struct {
 	ns      string
 }
 
-var serial struct {
-	sync.Mutex
-
-	n int
-}
+var serial atomic.Int64
 
 func newEnv(t *testing.T, bed Bed) *env {
 	t.Helper()
-	serial.Lock()
-	serial.n++
-	e := &env{T: t, cluster: bed.Cluster(), ns: fmt.Sprintf("suite-%d", serial.n)}
-	serial.Unlock()
+	e := &env{T: t, cluster: bed.Cluster(), ns: fmt.Sprintf("suite-%d", serial.Add(1))}
 	e.admin = e.cluster.Admin()
 	e.namespace()
 	cc, err := clustercache.New(clustercache.Options{
@@ -370,31 +365,7 @@ var gadgetGVK = schema.GroupVersionKind{Group: "suite.example.com", Version: "v1
 
 // definition returns the definition of gadgets.
 func definition() *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.suite.example.com"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: gadgetGVK.Group,
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Plural:   "gadgets",
-				Singular: "gadget",
-				Kind:     "Gadget",
-				ListKind: "GadgetList",
-			},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name:    "v1",
-				Served:  true,
-				Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{
-					Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
-				},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type:                   "object",
-					XPreserveUnknownFields: new(true),
-				}},
-			}},
-		},
-	}
+	return testenv.SimpleCRD(gadgetGVK.Group, gadgetGVK.Kind)
 }
 
 // define makes the cluster serve gadgets until the behavior ends.

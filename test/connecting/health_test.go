@@ -50,9 +50,7 @@ func TestReadyOnceTheResolverHasListedWhateverTheRemotesDo(t *testing.T) {
 		require.Error(t, readyz(nil), "before Start")
 		require.NoError(t, healthz(nil), "before Start")
 
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- cc.Start(ctx) }()
+		stop := fleettest.Run(t, cc)
 		time.Sleep(time.Minute)
 		require.ErrorContains(t, readyz(nil), "not listed")
 		require.NoError(t, healthz(nil), "a hub that does not answer is no reason to restart")
@@ -68,8 +66,7 @@ func TestReadyOnceTheResolverHasListedWhateverTheRemotesDo(t *testing.T) {
 		require.NoError(t, readyz(nil), "once is enough")
 		require.NoError(t, healthz(nil))
 
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.ErrorIs(t, readyz(nil), clustercache.ErrClosed)
 		require.ErrorIs(t, healthz(nil), clustercache.ErrClosed)
 	})

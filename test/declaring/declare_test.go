@@ -261,15 +261,12 @@ func TestDeclareAfterTheEndIsErrClosed(t *testing.T) {
 		d := fleettest.NewDirectory()
 		cc, err := clustercache.New(fleettest.Silent(d))
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- cc.Start(ctx) }()
+		stop := fleettest.Run(t, cc)
 		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"))
 		waited := make(chan error, 1)
 		go func() { waited <- cc.WaitForSync(context.Background(), fleettest.Owner("o")) }()
 		synctest.Wait()
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.ErrorIs(t, <-waited, clustercache.ErrClosed)
 		for _, targets := range [][]clustercache.Target{nil, {fleettest.Target("a", "ConfigMap")},
 			{fleettest.Target("a", "ConfigMap"), fleettest.Target("b", "Secret")}} {

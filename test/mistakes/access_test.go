@@ -4,15 +4,8 @@
 package mistakes
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
-	"math/big"
 	"strings"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +14,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 const secretLabel = "cluster.x-k8s.io/cluster-name"
@@ -66,17 +60,6 @@ func rewriting(old, text string) func(b *beginner) error {
 // containing replaces the data of the Secret.
 func containing(data func(kubeconfig []byte) map[string][]byte) func(b *beginner) error {
 	return discovering(func(_ *beginner, s *corev1.Secret, _ *resolver.HubOptions) { s.Data = data(s.Data["value"]) })
-}
-
-// authority returns the certificate of an authority that signed nothing.
-func authority(b *beginner) []byte {
-	b.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(b, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0), IsCA: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	require.NoError(b, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 const execPlugin = "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}\n    was:"
@@ -153,10 +136,10 @@ var ofAccess = map[string]mistake{
 	},
 	"certificate authority of another cluster": {
 		says("Disconnected", "fleet/a", "certificate"),
-		discovering(func(b *beginner, s *corev1.Secret, _ *resolver.HubOptions) {
+		discovering(func(_ *beginner, s *corev1.Secret, _ *resolver.HubOptions) {
 			before, after, _ := strings.Cut(string(s.Data["value"]), "certificate-authority-data: ")
 			_, after, _ = strings.Cut(after, "\n")
-			of := base64.StdEncoding.EncodeToString(authority(b))
+			of := base64.StdEncoding.EncodeToString(certs.Server("nobody").Cert)
 			s.Data["value"] = []byte(before + "certificate-authority-data: " + of + "\n" + after)
 		}),
 	},

@@ -60,13 +60,7 @@ func begin(t *testing.T, cc *clustercache.ClusterCache) *reconciler {
 		})
 	require.NoError(t, err)
 	require.False(t, mgr.Added[0].(manager.LeaderElectionRunnable).NeedLeaderElection())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Added[0].Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	fleettest.Run(t, mgr.Added[0])
 	return r
 }
 

@@ -90,12 +90,9 @@ func TestBuilderNamesClusterAndObjectInLogs(t *testing.T) {
 					return reconcile.Result{}, nil
 				})
 			}))
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- mgr.Added[0].Start(ctx) }()
+		stop := fleettest.Run(t, mgr.Added[0])
 		time.Sleep(time.Minute)
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.Equal(t, fleettest.Key("a"), cluster)
 		require.Equal(t, 1, book.Count("reconciling"))
 		require.Equal(t, 1,

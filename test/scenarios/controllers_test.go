@@ -16,6 +16,7 @@ import (
 
 	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // Request is the request type of the controllers in these tests.
@@ -91,19 +92,7 @@ func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int,
 	for _, s := range sources {
 		require.NoError(t, c.Watch(s))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Start(ctx) }()
-	stopped := false
-	stop := func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-done)
-		}
-	}
-	t.Cleanup(stop)
-	return c, stop
+	return c, fleettest.Run(t, c)
 }
 
 // feed selects kinds in one namespace of all clusters, with watches of its own.

@@ -4,7 +4,6 @@
 package scenarios_test
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -56,19 +56,7 @@ func run(t *testing.T, o clustercache.Options) (cc *clustercache.ClusterCache, s
 	t.Helper()
 	cc, err := clustercache.New(o)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- cc.Start(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-done)
-		}
-	}
-	t.Cleanup(stop)
-	return cc, stop
+	return cc, fleettest.Run(t, cc)
 }
 
 // eventually waits for a condition.

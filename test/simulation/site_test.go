@@ -4,15 +4,8 @@
 package simulation
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net/http"
 	"slices"
 	"sync"
@@ -23,29 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/internal/certs"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// certificates are created once per process, valid in the year 2000 where
-// bubbles begin.
-var certificates = sync.OnceValues(func() (tls.Certificate, []byte) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "simulation"}, DNSNames: []string{"*.sim.test"},
-		NotBefore: time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-})
+// certificate is that of all servers.
+var certificate = sync.OnceValue(func() certs.Pair { return certs.Server("simulation", "*.sim.test") })
 
 // backend is an API server with its store.
 type backend struct {
@@ -104,10 +81,9 @@ func newSite(w *world, name string, key client.ObjectKey) *site {
 	s := &site{w: w, name: name, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), base: w.base(),
 		net: memnet.Listen()}
 	s.now = s.addBackend()
-	certificate, _ := certificates()
 	s.stop = memnet.Serve(s.net, &http.Server{ //nolint:gosec // in memory
 		Handler:   s,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13},
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate().TLS()}, MinVersion: tls.VersionTLS13},
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 100},
 	})
 
@@ -168,10 +144,9 @@ func (s *site) authenticate(token string) (string, bool) {
 func (s *site) config() *rest.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ca := certificates()
 	return &rest.Config{
 		Host: "https://" + s.host + s.base, BearerToken: s.bearerLocked(), Dial: s.dial,
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+		TLSClientConfig: rest.TLSClientConfig{CAData: certificate().Cert},
 	}
 }
 

@@ -43,7 +43,7 @@ func TestClusterWhoseServerWasExchangedIsAuditedSoon(t *testing.T) {
 		change func(t *testing.T, proxy *fleettest.Front, api *fleettest.API)
 		audits int
 	}{
-		"another certificate": {func(t *testing.T, proxy *fleettest.Front, _ *fleettest.API) { proxy.Renew(t) }, 1},
+		"another certificate": {func(_ *testing.T, proxy *fleettest.Front, _ *fleettest.API) { proxy.Renew() }, 1},
 		"another version": {func(_ *testing.T, _ *fleettest.Front, api *fleettest.API) {
 			api.Upgrade("v1.37.0")
 		}, 1},

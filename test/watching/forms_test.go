@@ -142,13 +142,7 @@ func run(t *testing.T, cc *clustercache.ClusterCache, s *seen, set func(*control
 			return reconcile.Result{}, nil
 		}))
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Added[0].Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	fleettest.Run(t, mgr.Added[0])
 }
 
 // doors are all of them. ObjectSource is one for each representation that its

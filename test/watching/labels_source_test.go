@@ -145,9 +145,7 @@ func TestBuilderReconcilesClustersThatMatch(t *testing.T) {
 					return reconcile.Result{}, nil
 				}))
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- mgr.Added[0].Start(ctx) }()
+		stop := fleettest.Run(t, mgr.Added[0])
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Len(t, reconciled, 1)
@@ -156,7 +154,6 @@ func TestBuilderReconcilesClustersThatMatch(t *testing.T) {
 		page := httptest.NewRecorder()
 		cc.DebugHandler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/?cluster=fleet/a", nil))
 		require.Contains(t, page.Body.String(), "<dd>env=&lt;prod&gt;</dd>")
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }

@@ -92,9 +92,7 @@ func newCluster(f *Fleet, block, i int) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.identity, err = newIdentity(c.name, host); err != nil {
-		return nil, err
-	}
+	c.identity = newIdentity(c.name, host)
 	c.tls = &tls.Config{
 		Certificates: []tls.Certificate{c.identity.certificate},
 		NextProtos:   []string{"h2", "http/1.1"},
@@ -203,7 +201,7 @@ func (c *cluster) mark(t *table, i int) measure.Mark {
 	o := t.kind.New(c.generator, i)
 	return measure.Mark{
 		Cluster:         c.number,
-		Kind:            kindOf(t.kind),
+		Kind:            KindOf(t.kind),
 		Namespace:       o.GetNamespace(),
 		Name:            o.GetName(),
 		ResourceVersion: strconv.FormatInt(rv, 10),

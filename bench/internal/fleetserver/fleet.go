@@ -229,8 +229,8 @@ func (c *churn) run(f *Fleet, perSecond float64) {
 	}
 }
 
-// kindOf returns a kind as the measured programs know it.
-func kindOf(k objects.Kind) measure.Kind {
+// KindOf returns a kind as the measured programs know it.
+func KindOf(k objects.Kind) measure.Kind {
 	return measure.Kind{
 		Group:    k.GVK.Group,
 		Version:  k.GVK.Version,
@@ -244,7 +244,7 @@ func kindOf(k objects.Kind) measure.Kind {
 func Kinds() []measure.Kind {
 	var kinds []measure.Kind
 	for _, k := range objects.Mix {
-		kinds = append(kinds, kindOf(k))
+		kinds = append(kinds, KindOf(k))
 	}
 	return kinds
 }
@@ -253,7 +253,7 @@ func Kinds() []measure.Kind {
 func Custom(n int) []measure.Kind {
 	var kinds []measure.Kind
 	for i := range n {
-		kinds = append(kinds, kindOf(objects.Custom(i)))
+		kinds = append(kinds, KindOf(objects.Custom(i)))
 	}
 	return kinds
 }

@@ -4,17 +4,14 @@
 package fleetserver
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetcache/fleetcache/internal/certs"
 )
 
 // identity is the certificate of a server, and that of its authority in PEM.
@@ -28,42 +25,23 @@ const validFor = 24 * time.Hour
 
 // newIdentity makes an authority for one cluster, as each has its own, and the
 // certificate of its server.
-func newIdentity(cluster, address string) (identity, error) {
+func newIdentity(cluster, address string) identity {
 	ca := template(cluster + "-ca")
 	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return identity{}, err
-	}
-	caRaw, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	if err != nil {
-		return identity{}, err
-	}
+	authority := certs.SelfSign(ca)
 	leaf := template("kube-apiserver")
 	leaf.IPAddresses = []net.IP{net.ParseIP(address)}
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return identity{}, err
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
-	if err != nil {
-		return identity{}, err
-	}
 
-	return identity{
-		authority:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caRaw}),
-		certificate: tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key},
-	}, nil
+	return identity{authority: authority.Cert, certificate: authority.Issue(leaf).TLS()}
 }
 
 func template(name string) *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(validFor),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(validFor),
+		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}
 }
 

@@ -88,9 +88,9 @@ func (g Generator) TLSSecret(i int) *corev1.Secret {
 		ObjectMeta: g.appMeta(i, "-tls"),
 		Type:       corev1.SecretTypeTLS,
 		Data: map[string][]byte{
-			"tls.crt": []byte(pem(own, "CERTIFICATE", certificateBytes)),
-			"tls.key": []byte(pem(own, "RSA PRIVATE KEY", keyBytes)),
-			"ca.crt":  []byte(pem(own, "CERTIFICATE", certificateBytes)),
+			"tls.crt": randomPEM(own, "CERTIFICATE", certificateBytes),
+			"tls.key": randomPEM(own, "RSA PRIVATE KEY", keyBytes),
+			"ca.crt":  randomPEM(own, "CERTIFICATE", certificateBytes),
 		},
 	}
 	s.Annotations = map[string]string{

@@ -4,9 +4,8 @@
 package objects
 
 import (
-	"encoding/base64"
+	"encoding/pem"
 	"math/rand/v2"
-	"strings"
 )
 
 func word(r *rand.Rand, n int) string { return letters(r, n, "bcdfghjklmnpqrstvwxz2456789") }
@@ -33,20 +32,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// pemLine is the length of a line of PEM.
-const pemLine = 64
-
-// pem returns random data that look like a PEM block of n bytes.
-func pem(r *rand.Rand, name string, n int) string {
-	text := base64.StdEncoding.EncodeToString(randomBytes(r, n))
-	var b strings.Builder
-	b.WriteString("-----BEGIN " + name + "-----\n")
-	for len(text) > 0 {
-		line := text[:min(pemLine, len(text))]
-		text = text[len(line):]
-		b.WriteString(line + "\n")
-	}
-	b.WriteString("-----END " + name + "-----\n")
-
-	return b.String()
+// randomPEM returns random data that look like a PEM block of n bytes.
+func randomPEM(r *rand.Rand, name string, n int) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: name, Bytes: randomBytes(r, n)})
 }

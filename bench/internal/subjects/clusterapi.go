@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	capi "sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/bench/measure"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
+	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // look is how often it is looked whether a cluster was connected, again or for
@@ -42,7 +42,7 @@ type clusterAPI struct {
 	keys   []client.ObjectKey
 	cache  capi.ClusterCache
 	cancel context.CancelFunc
-	ended  []<-chan error
+	ended  errgroup.Group
 
 	mu    sync.Mutex // protects kinds
 	kinds []measure.Kind
@@ -71,10 +71,7 @@ func openClusterAPI(ctx context.Context, clusters []measure.Cluster) (measure.Su
 	for _, cluster := range clusters {
 		key := keyOf(cluster)
 		c.keys = append(c.keys, key)
-		if secrets[key.Name+"-kubeconfig"], err = kubeconfig(cluster); err != nil {
-			cancel()
-			return nil, err
-		}
+		secrets[key.Name+"-kubeconfig"] = testenv.Kubeconfig(ConfigOf(cluster))
 	}
 	c.cache, err = capi.SetupWithManager(ctx, mgr, capi.Options{
 		SecretClient: secrets,
@@ -85,9 +82,9 @@ func openClusterAPI(ctx context.Context, clusters []measure.Cluster) (measure.Su
 		cancel()
 		return nil, err
 	}
-	c.ended = append(c.ended, run(func() error { return mgr.Start(ctx) }))
+	c.ended.Go(func() error { return mgr.Start(ctx) })
 	for i := range c.keys {
-		c.ended = append(c.ended, run(func() error { c.keep(ctx, i); return nil }))
+		c.ended.Go(func() error { c.keep(ctx, i); return nil })
 	}
 
 	return c, nil
@@ -144,20 +141,6 @@ func (kubeconfigs) List(context.Context, client.ObjectList, ...client.ListOption
 	return errors.New("kubeconfigs cannot be listed")
 }
 
-func kubeconfig(c measure.Cluster) ([]byte, error) {
-	config := clientcmdapi.NewConfig()
-	config.Clusters[c.Name] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CA}
-	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{
-		Token:                 c.Token,
-		ClientCertificateData: c.Cert,
-		ClientKeyData:         c.Key,
-	}
-	config.Contexts["context"] = &clientcmdapi.Context{Cluster: c.Name, AuthInfo: "user"}
-	config.CurrentContext = "context"
-
-	return clientcmd.Write(*config)
-}
-
 // keep adds the watches whenever a cluster was connected.
 func (c *clusterAPI) keep(ctx context.Context, cluster int) {
 	var last client.Reader
@@ -188,12 +171,9 @@ func watch(ctx context.Context, r client.Reader, k measure.Kind) error {
 }
 
 func list(ctx context.Context, r client.Reader, k measure.Kind, opts ...client.ListOption) (int, error) {
-	o, err := clientgoscheme.Scheme.New(gvkOf(measure.Kind{Group: k.Group, Version: k.Version, Kind: k.Kind + "List"}))
-	items, ok := o.(client.ObjectList)
-	if err != nil || !ok {
-		u := &unstructured.UnstructuredList{}
-		u.SetGroupVersionKind(gvkOf(k))
-		items = u
+	items, err := form(typedForm).newList(k)
+	if err != nil {
+		return 0, err
 	}
 	if err := r.List(ctx, items, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
 		return 0, err
@@ -270,7 +250,8 @@ func (c *clusterAPI) ResourceVersion(ctx context.Context, m measure.Mark) (strin
 
 // Stop implements measure.Subject.
 func (c *clusterAPI) Stop() error {
-	err := stopped(c.cancel, c.ended)
+	c.cancel()
+	err := c.ended.Wait()
 	if s, ok := c.cache.(interface{ Shutdown() }); ok {
 		s.Shutdown() // the informers' contexts are not the manager's
 	}

@@ -28,7 +28,7 @@ func openDynamic(ctx context.Context, clusters []measure.Cluster) (measure.Subje
 	d := &dynamicInformers{}
 	d.ctx, d.cancel = context.WithCancel(ctx)
 	for _, c := range clusters {
-		client, err := dynamic.NewForConfig(configOf(c))
+		client, err := dynamic.NewForConfig(ConfigOf(c))
 		if err != nil {
 			return nil, err
 		}
@@ -64,8 +64,12 @@ func (d *dynamicInformers) Count(_ context.Context, k measure.Kind) (int, error)
 
 // ResourceVersion implements measure.Subject.
 func (d *dynamicInformers) ResourceVersion(_ context.Context, m measure.Mark) (string, error) {
-	store := d.factories[m.Cluster].ForResource(gvrOf(m.Kind)).Informer().GetStore()
-	o, found, err := store.GetByKey(m.Namespace + "/" + m.Name)
+	return stored(d.factories[m.Cluster].ForResource(gvrOf(m.Kind)).Informer(), m)
+}
+
+// stored returns the version that an informer of client-go has of an object.
+func stored(informer cache.SharedIndexInformer, m measure.Mark) (string, error) {
+	o, found, err := informer.GetStore().GetByKey(m.Namespace + "/" + m.Name)
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +28,7 @@ type fleetcache struct {
 	cache   *clustercache.ClusterCache
 	watches []*clustercache.Watch
 	cancel  context.CancelFunc
-	ended   []<-chan error
+	ended   errgroup.Group
 }
 
 func keyOf(c measure.Cluster) client.ObjectKey {
@@ -52,34 +53,28 @@ func Persisting(store persist.Store, metrics prometheus.Registerer) measure.Open
 // in one form.
 func openFleetcache(form form, options clustercache.Options) measure.Open {
 	return func(ctx context.Context, clusters []measure.Cluster) (measure.Subject, error) {
-		return newFleetcache(ctx, clusters, form, options)
-	}
-}
+		f := &fleetcache{form: form}
+		configs := map[client.ObjectKey]*rest.Config{}
+		for _, c := range clusters {
+			config := ConfigOf(c)
+			config.QPS = 0 // the ClusterCache's default
+			f.keys = append(f.keys, keyOf(c))
+			configs[keyOf(c)] = config
+		}
+		static, err := resolver.Static(configs)
+		if err != nil {
+			return nil, err
+		}
+		options := options
+		options.Resolver, options.ReadMode = static, clustercache.CacheOnly
+		if f.cache, err = clustercache.New(options); err != nil {
+			return nil, err
+		}
+		ctx, f.cancel = context.WithCancel(ctx)
+		f.ended.Go(func() error { return f.cache.Start(ctx) })
 
-func newFleetcache(
-	ctx context.Context, clusters []measure.Cluster, form form, options clustercache.Options,
-) (measure.Subject, error) {
-	f := &fleetcache{form: form}
-	configs := map[client.ObjectKey]*rest.Config{}
-	for _, c := range clusters {
-		config := configOf(c)
-		config.QPS = 0 // the ClusterCache's default
-		f.keys = append(f.keys, keyOf(c))
-		configs[keyOf(c)] = config
+		return f, nil
 	}
-	static, err := resolver.Static(configs)
-	if err != nil {
-		return nil, err
-	}
-	options.Resolver, options.ReadMode = static, clustercache.CacheOnly
-	f.cache, err = clustercache.New(options)
-	if err != nil {
-		return nil, err
-	}
-	ctx, f.cancel = context.WithCancel(ctx)
-	f.ended = append(f.ended, run(func() error { return f.cache.Start(ctx) }))
-
-	return f, nil
 }
 
 // Watch implements measure.Subject.
@@ -167,4 +162,7 @@ func (f *fleetcache) List(
 }
 
 // Stop implements measure.Subject.
-func (f *fleetcache) Stop() error { return stopped(f.cancel, f.ended) }
+func (f *fleetcache) Stop() error {
+	f.cancel()
+	return f.ended.Wait()
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -116,7 +117,7 @@ type runtimeCaches struct {
 	form   form
 	caches []cache.Cache
 	cancel context.CancelFunc
-	ended  []<-chan error
+	ended  errgroup.Group
 }
 
 // openRuntime opens caches that hold one form, with or without managedFields.
@@ -125,7 +126,7 @@ func openRuntime(f form, strip bool) measure.Open {
 		r := &runtimeCaches{form: f}
 		ctx, r.cancel = context.WithCancel(ctx)
 		for _, c := range clusters {
-			config := configOf(c)
+			config := ConfigOf(c)
 			httpClient, err := rest.HTTPClientFor(config)
 			if err != nil {
 				return nil, err
@@ -139,7 +140,7 @@ func openRuntime(f form, strip bool) measure.Open {
 				return nil, err
 			}
 			r.caches = append(r.caches, one)
-			r.ended = append(r.ended, run(func() error { return one.Start(ctx) }))
+			r.ended.Go(func() error { return one.Start(ctx) })
 		}
 
 		return r, nil
@@ -208,18 +209,7 @@ func (r *runtimeCaches) ResourceVersion(ctx context.Context, m measure.Mark) (st
 	if err != nil {
 		return "", err
 	}
-	o, found, err := informer.GetStore().GetByKey(m.Namespace + "/" + m.Name)
-	if err != nil {
-		return "", err
-	}
-	if !found {
-		return "", fmt.Errorf("%s/%s not found", m.Namespace, m.Name)
-	}
-	metadata, err := meta.Accessor(o)
-	if err != nil {
-		return "", err
-	}
-	return metadata.GetResourceVersion(), nil
+	return stored(informer, m)
 }
 
 // Listen implements measure.Listener.
@@ -249,4 +239,7 @@ func (r *runtimeCaches) List(
 }
 
 // Stop implements measure.Subject.
-func (r *runtimeCaches) Stop() error { return stopped(r.cancel, r.ended) }
+func (r *runtimeCaches) Stop() error {
+	r.cancel()
+	return r.ended.Wait()
+}

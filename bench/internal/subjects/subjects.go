@@ -6,7 +6,6 @@
 package subjects
 
 import (
-	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,9 +61,9 @@ func Named(name string) (measure.Open, error) {
 	return open, nil
 }
 
-// configOf returns the configuration for a cluster, without a limit of
+// ConfigOf returns the configuration for a cluster, without a limit of
 // requests: what is measured is not how long a client waits for itself.
-func configOf(c measure.Cluster) *rest.Config {
+func ConfigOf(c measure.Cluster) *rest.Config {
 	return &rest.Config{
 		Host:        c.Host,
 		BearerToken: c.Token,
@@ -83,23 +82,4 @@ func gvkOf(k measure.Kind) schema.GroupVersionKind {
 
 func gvrOf(k measure.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
-}
-
-// stopped cancels and waits for the results of all that was started.
-func stopped(cancel context.CancelFunc, ended []<-chan error) error {
-	cancel()
-	var first error
-	for _, e := range ended {
-		if err := <-e; err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
-// run starts what ends with its context.
-func run(do func() error) <-chan error {
-	ended := make(chan error, 1)
-	go func() { ended <- do() }()
-	return ended
 }

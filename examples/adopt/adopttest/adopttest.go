@@ -6,7 +6,6 @@
 package adopttest
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -20,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // Run runs a program's setup in a manager until the test ends.
@@ -31,13 +32,7 @@ func Run(t *testing.T, hub *rest.Config, setup func(ctrl.Manager) error) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, setup(mgr))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	fleettest.Run(t, mgr)
 }
 
 // Isolates checks that a namespace of the given name in a cluster is isolated

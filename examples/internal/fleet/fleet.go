@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"os"
 	"strconv"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -71,6 +72,7 @@ type Fleet struct {
 	Embedded bool
 
 	roads []*Road
+	dir   string // of temporary files; empty without any
 	stop  func() error
 }
 
@@ -152,13 +154,16 @@ func (f *Fleet) Record() string {
 
 // Stop ends all clusters at once, prints that, and returns when their processes
 // and files are gone, and when those in memory serve no request any more. Roads
-// to them are closed.
+// to them are closed, and files of WriteFile are removed.
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, r := range f.roads {
 		errs = append(errs, r.Close())
 	}
 	f.roads = nil
+	if f.dir != "" {
+		errs = append(errs, os.RemoveAll(f.dir))
+	}
 	return errors.Join(append(errs, f.stop())...)
 }
 

@@ -8,12 +8,15 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Contexts are contexts of the user's own kubeconfig file.
@@ -47,13 +50,13 @@ func (c *Contexts) Check() error {
 }
 
 // Load reads the contexts as kubectl does, without restrictions, since the file
-// is the user's own.
-func (c *Contexts) Load() (map[string]*rest.Config, error) {
+// is the user's own. A cluster has the name of its context.
+func (c *Contexts) Load() (map[client.ObjectKey]*rest.Config, error) {
 	file, err := clientcmd.LoadFromFile(c.File)
 	if err != nil {
 		return nil, err
 	}
-	configs := map[string]*rest.Config{}
+	configs := map[client.ObjectKey]*rest.Config{}
 	for _, name := range c.Names {
 		if file.Contexts[name] == nil {
 			return nil, fmt.Errorf("%s has no context %q; it has %s",
@@ -65,27 +68,43 @@ func (c *Contexts) Load() (map[string]*rest.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("context %q: %w", name, err)
 		}
-		configs[name] = config
+		configs[client.ObjectKey{Name: name}] = config
 	}
 	return configs, nil
 }
 
-// Kubeconfig returns the administrators' kubeconfigs of clusters as one, with a
-// context named after each, of which the first is the current one.
-func Kubeconfig(clusters ...Cluster) (*clientcmdapi.Config, error) {
+// First returns the cluster of the context that was given first.
+func (c *Contexts) First() client.ObjectKey { return client.ObjectKey{Name: c.Names[0]} }
+
+// WriteKubeconfig writes a file with the administrators' kubeconfigs of all
+// clusters: a context named after each, of which the first is the current one.
+func (f *Fleet) WriteKubeconfig() (path string, err error) {
 	merged := clientcmdapi.NewConfig()
-	for _, c := range clusters {
+	merged.CurrentContext = f.Hub.Name()
+	for _, c := range f.Clusters() {
 		one, err := clientcmd.Load(c.Kubeconfig())
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		in := one.Contexts[one.CurrentContext]
 		merged.Clusters[c.Name()] = one.Clusters[in.Cluster]
 		merged.AuthInfos[c.Name()] = one.AuthInfos[in.AuthInfo]
 		merged.Contexts[c.Name()] = &clientcmdapi.Context{Cluster: c.Name(), AuthInfo: c.Name()}
 	}
-	if len(clusters) > 0 {
-		merged.CurrentContext = clusters[0].Name()
+	content, err := clientcmd.Write(*merged)
+	if err != nil {
+		return "", err
 	}
-	return merged, nil
+	return f.WriteFile("kubeconfig", content)
+}
+
+// WriteFile writes a temporary file, which Stop removes.
+func (f *Fleet) WriteFile(name string, content []byte) (path string, err error) {
+	if f.dir == "" {
+		if f.dir, err = os.MkdirTemp("", "fleetcache-example-"); err != nil {
+			return "", err
+		}
+	}
+	path = filepath.Join(f.dir, name)
+	return path, os.WriteFile(path, content, 0o600)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestContextsAreLoadedByName(t *testing.T) {
@@ -36,8 +37,8 @@ func TestContextsAreLoadedByName(t *testing.T) {
 	configs, err := c.Load()
 	require.NoError(t, err)
 	require.Len(t, configs, 2)
-	require.Equal(t, "https://a.example.com", configs["a"].Host)
-	require.Equal(t, "https://c.example.com", configs["c"].Host)
+	require.Equal(t, "https://a.example.com", configs[c.First()].Host)
+	require.Equal(t, "https://c.example.com", configs[client.ObjectKey{Name: "c"}].Host)
 
 	c, err = parse("-kubeconfig", path, "-context", "d")
 	require.NoError(t, err)

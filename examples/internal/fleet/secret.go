@@ -7,28 +7,28 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// Create creates objects of a namespace, and the namespace if it does not exist.
+func Create(ctx context.Context, to client.Client, namespace string, objects ...client.Object) error {
+	in := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if err := to.Create(ctx, in); client.IgnoreAlreadyExists(err) != nil {
+		return err
+	}
+	for _, o := range objects {
+		if err := to.Create(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Register creates the Secret with the kubeconfig of a remote cluster in the
 // hub, and its namespace if that does not exist.
 func Register(ctx context.Context, hub client.Client, cluster client.ObjectKey, kubeconfig []byte) error {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster.Namespace}}
-	if err := hub.Create(ctx, namespace); client.IgnoreAlreadyExists(err) != nil {
-		return err
-	}
-	return hub.Create(ctx, KubeconfigSecret(cluster, kubeconfig))
-}
-
-// Unregister deletes the Secret that Register created, if it exists.
-func Unregister(ctx context.Context, hub client.Client, cluster client.ObjectKey) error {
-	err := hub.Delete(ctx, KubeconfigSecret(cluster, nil))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return Create(ctx, hub, cluster.Namespace, KubeconfigSecret(cluster, kubeconfig))
 }
 
 // KubeconfigSecret returns the Secret that Cluster API writes for a cluster

@@ -5,6 +5,7 @@ package story
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -41,7 +42,8 @@ type Chapter struct {
 	Tell  func(context.Context) error
 }
 
-// Tell prints the title of each chapter and runs it, until one fails.
+// Tell prints the title of each chapter and runs it, until one fails, and at the
+// end how many expectations were met.
 func (s *Story) Tell(ctx context.Context, chapters ...Chapter) error {
 	for _, c := range chapters {
 		s.Chapter(c.Title)
@@ -49,7 +51,36 @@ func (s *Story) Tell(ctx context.Context, chapters ...Chapter) error {
 			return err
 		}
 	}
+	s.Say("%d expectations, all met", s.Met)
 	return nil
+}
+
+// ErrEnded is the cause of the end of a context that During has made.
+var ErrEnded = errors.New("the operator ended")
+
+// During runs an operator while show runs, and returns when both have ended. If
+// the operator ends by itself, the context of show ends.
+func During(ctx context.Context, operator, show func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := operator(ctx)
+		cancel(ErrEnded)
+		ended <- err
+	}()
+	err := show(ctx)
+	cancel(nil)
+	return errors.Join(err, <-ended)
+}
+
+// Sleep waits for a time.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // OK prints that an expectation is met, and counts it.

@@ -4,7 +4,6 @@
 package rolling
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/examples/rollout/api"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // TestEventsLeadToEachStepWithoutPolling runs the controller in a manager, and
@@ -41,13 +41,7 @@ func TestEventsLeadToEachStepWithoutPolling(t *testing.T) {
 		MaxBackoff: time.Second,
 	}, resolver.HubOptions{})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
+	fleettest.Run(t, mgr)
 
 	r.eventually("Progressing: a Ready v1 b Unavailable")
 	b := r.add("b")

@@ -151,7 +151,10 @@ func controlPlanes() ([]recipe, error) {
 		all = append(all, r)
 	}
 
-	slices.SortFunc(all, func(a, b recipe) int { return compareVersions(a.kubernetes, b.kubernetes) })
+	slices.SortFunc(all, func(a, b recipe) int {
+		order, _ := version.MustParseGeneric(a.kubernetes).Compare(b.kubernetes)
+		return order
+	})
 
 	return all, nil
 }
@@ -171,22 +174,6 @@ func choose(given string) (recipe, error) {
 	}
 
 	return recipe{}, fmt.Errorf("no module builds Kubernetes %s, only %s", given, strings.Join(known, ", "))
-}
-
-// compareVersions compares versions in their natural order.
-func compareVersions(a, b string) int {
-	x, errX := version.ParseGeneric(a)
-	y, errY := version.ParseGeneric(b)
-	switch {
-	case errX != nil || errY != nil:
-		return strings.Compare(a, b)
-	case x.LessThan(y):
-		return -1
-	case y.LessThan(x):
-		return 1
-	default:
-		return 0
-	}
 }
 
 // moduleDir finds the directory of the pinning go.mod: beside this package or,
