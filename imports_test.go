@@ -86,7 +86,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/events", "clustercache/resolver",
-		"clustercache/status", "informerpool",
+		"clustercache/resolver/settable", "clustercache/status", "informerpool",
 		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit",
 	},
 	"clustercache/ownership": {"internal/clustername"},
