@@ -96,14 +96,13 @@ var allowed = map[string][]string{
 	},
 	"clustercache/persist/bolt": {"clustercache/persist"},
 	"clustercache/resolver": {
-		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
-		"internal/callback", "internal/clustername", "internal/dial", "internal/listopts",
+		"clustercache/resolver/internal/digest",
+		"internal/callback", "internal/changes", "internal/clustername", "internal/dial", "internal/listopts",
 	},
-	"clustercache/resolver/internal/changes": {"internal/clustername"},
-	"clustercache/resolver/inventory":        {"clustercache/resolver"},
+	"clustercache/resolver/inventory": {"clustercache/resolver"},
 	"clustercache/resolver/settable": {
-		"clustercache/resolver", "clustercache/resolver/internal/changes",
-		"internal/clustername",
+		"clustercache/resolver",
+		"internal/changes", "internal/clustername",
 	},
 	"clustercache/sharding": {
 		"clustercache/ownership", "clustercache/sharding/internal/protocol",
@@ -150,7 +149,8 @@ var allowed = map[string][]string{
 	"informerpool/internal/refusals":  {"informerpool/internal/ordering"},
 	"informerpool/internal/store":     {"internal/packed"},
 	"informerpool/internal/rounds":    {"internal/timetable", "internal/workpool"},
-	"internal/directory":              {"clustercache/resolver"},
+	"internal/changes":                {"internal/clustername"},
+	"internal/directory":              {"clustercache/resolver", "internal/changes"},
 	"internal/fleettest": {
 		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/events",
 		"clustercache/resolver", "clustercache/status", "informerpool",

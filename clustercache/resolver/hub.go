@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/listopts"
 )

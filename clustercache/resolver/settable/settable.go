@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
+	"github.com/fleetcache/fleetcache/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
