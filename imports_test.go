@@ -115,7 +115,7 @@ var allowed = map[string][]string{
 	"clustercache/watchset": {
 		"clustercache", "clustercache/events", "clustercache/internal/debounce", "clustercache/internal/wants",
 		"clustercache/status", "informerpool",
-		"internal/callback", "internal/clustername", "internal/timetable",
+		"internal/callback", "internal/clustername",
 	},
 	"examples/internal/fleet": {
 		"examples/internal/story",

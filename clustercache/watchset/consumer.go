@@ -25,7 +25,7 @@ type consumer struct {
 	name   string // of the handler, in errors
 	handle func(context.Context, Event) error
 	status func(Status) // nil if nothing is to be notified
-	queue  *queue[item]
+	queue  *queue
 	ctx    context.Context //nolint:containedctx // ended by stop
 	cancel context.CancelFunc
 
@@ -318,10 +318,10 @@ func (c *consumer) connect(feeds []*feed) {
 	}
 }
 
-// stop ends the delivery. It is idempotent and does not wait.
+// stop ends the delivery. It is idempotent and does not wait. What is queued is
+// dropped: work looks whether the consumer has stopped.
 func (c *consumer) stop() {
 	c.cancel()
-	c.queue.stop()
 	var registrations []*clustercache.Registration
 	c.mu.Lock()
 	c.mu.stopped = true
@@ -333,6 +333,7 @@ func (c *consumer) stop() {
 	clear(c.mu.streams)
 	c.mu.Unlock()
 
+	c.queue.stop()
 	for _, r := range registrations {
 		r.Release()
 	}
