@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -55,11 +54,7 @@ func ArgoCD(hub client.WithWatch, options ArgoCDOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		options.Namespace = "argocd"
 	}
-	selector, err := withRequirement(options.Selector, "argocd.argoproj.io/secret-type", selection.Equals, "cluster")
-	if err != nil {
-		return nil, err
-	}
-	options.Selector = selector
+	options.Selector = withLabel(options.Selector, "argocd.argoproj.io/secret-type", "cluster")
 	secrets := SecretOptions{HubOptions: options.HubOptions, ID: options.ID}
 	if secrets.ID == nil {
 		secrets.ID = byName
