@@ -87,7 +87,7 @@ var allowed = map[string][]string{
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/events", "clustercache/resolver",
 		"clustercache/resolver/settable", "clustercache/status", "informerpool",
-		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit",
+		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit", "internal/timetable",
 	},
 	"clustercache/ownership": {"internal/clustername"},
 	"clustercache/remote": {
@@ -98,6 +98,7 @@ var allowed = map[string][]string{
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/digest",
 		"internal/callback", "internal/changes", "internal/clustername", "internal/dial", "internal/listopts",
+		"internal/timetable",
 	},
 	"clustercache/resolver/inventory": {"clustercache/resolver"},
 	"clustercache/resolver/settable": {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // The wait between two attempts to engage a cluster starts at engageBackoff and
@@ -161,7 +162,7 @@ func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, 
 			return
 		}
 		e.s.options.Logger.Error(err, "Cluster could not be engaged; trying again", "cluster", clustername.Of(key))
-		sleep(ctx, wait-rand.N(wait/2))
+		timetable.Sleep(ctx, wait-rand.N(wait/2))
 	}
 }
 
@@ -171,13 +172,4 @@ func (e *engagements[N]) wait() {
 		now.cancel()
 	}
 	e.tasks.Wait()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -129,28 +128,13 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 		return Access{}, err
 	}
 	var config argoCDConfig
-	if err := decodeJSON(raw, &config); err != nil {
+	if len(bytes.TrimSpace(raw)) > 0 && json.Unmarshal(raw, &config) != nil {
 		return Access{}, invalid("config", "is not the JSON of an Argo CD cluster") // the cause could quote it
 	}
 	described := config.description()
 	described.server = server
 
 	return described.access(o.Allow, []ObjectRef{in.ref})
-}
-
-// decodeJSON decodes exactly one value, or nothing from empty input.
-func decodeJSON(data []byte, into any) error {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(into); err != nil {
-		return err
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
-	}
-	return nil
 }
 
 // description follows Argo CD's order of preference: AWS, then a plugin, then
