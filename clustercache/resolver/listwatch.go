@@ -55,6 +55,11 @@ type listWatch struct {
 	emit   func(context.Context, event)
 	cancel context.CancelFunc
 	failed int // watches in a row that did not begin; owned by run
+
+	// Owned by the hubCache:
+	id      objectID // of the only object, if it is one of hubCache.named
+	heard   bool     // the first list has come
+	dropped bool     // no answer depends on it any more
 }
 
 // run follows the kind until ctx ends.
