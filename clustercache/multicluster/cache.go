@@ -25,10 +25,10 @@ type remoteCache struct {
 	cc      *clustercache.ClusterCache
 	key     client.ObjectKey
 	started chan struct{} // closed by the first Start
+	once    sync.Once     // closes started
 
 	mu        sync.Mutex // protects the fields below; no other lock is taken under it
 	starts    int        // running calls of Start
-	once      bool       // whether started is closed
 	closed    bool
 	informers map[representation]*informer
 	indexed   map[indexKey]*indexed
@@ -239,12 +239,9 @@ func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error
 func (c *remoteCache) Start(ctx context.Context) error {
 	c.mu.Lock()
 	c.starts++
-	if !c.once {
-		c.once = true
-		close(c.started)
-	}
 	c.mu.Unlock()
 
+	c.once.Do(func() { close(c.started) })
 	<-ctx.Done()
 	c.mu.Lock()
 	c.starts--
