@@ -6,6 +6,7 @@ package watchset
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,8 +37,7 @@ type consumer struct {
 		// reported is the last delivered status of each entry; the zero value
 		// if there is none.
 		reported map[string]report
-		calls    map[*call]struct{}  // those under way
-		callers  map[uint64]struct{} // the goroutines of these calls
+		calls    map[*call]struct{} // those under way
 		stopped  bool
 	}
 }
@@ -46,7 +46,8 @@ type consumer struct {
 type call struct {
 	streamKey
 
-	returned chan struct{} // closed when the handler has returned
+	goroutine atomic.Uint64 // on which the handler runs
+	returned  chan struct{} // closed when the handler has returned
 }
 
 // item is an object of a stream or, without a name, the status of an entry.
@@ -62,7 +63,7 @@ func newConsumer(s *Set, name string, workers int) *consumer {
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.mu.streams = map[streamKey]*stream{}
 	c.mu.reported = map[string]report{}
-	c.mu.calls, c.mu.callers = map[*call]struct{}{}, map[uint64]struct{}{}
+	c.mu.calls = map[*call]struct{}{}
 	return c
 }
 
@@ -265,7 +266,7 @@ func (c *consumer) beginCallLocked(key streamKey) *call {
 // call calls a function of the user, and recovers from its panic.
 func (c *consumer) call(under *call, f func() error, keysAndValues ...any) error {
 	err := c.set.cc.Protect(c.name, func() error {
-		defer c.called()()
+		under.goroutine.Store(callback.Goroutine())
 		return f()
 	}, append(keysAndValues, "entry", under.entry, "cluster", clustername.Of(under.cluster))...)
 
@@ -277,27 +278,17 @@ func (c *consumer) call(under *call, f func() error, keysAndValues ...any) error
 	return err
 }
 
-// called records that the goroutine is in a call of the handler, until the
-// returned function is called.
-func (c *consumer) called() func() {
+// calls reports whether the calling goroutine is in a call of the handler.
+func (c *consumer) calls() bool {
 	id := callback.Goroutine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.callers[id] = struct{}{}
-
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.mu.callers, id)
+	for under := range c.mu.calls {
+		if under.goroutine.Load() == id {
+			return true
+		}
 	}
-}
-
-// calls reports whether the calling goroutine is in a call of the handler.
-func (c *consumer) calls() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, in := c.mu.callers[callback.Goroutine()]
-	return in
+	return false
 }
 
 // connect connects feeds to the watches of their entries.
