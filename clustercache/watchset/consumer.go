@@ -92,23 +92,18 @@ func (f *feed) Handle(e informerpool.Event) {
 
 // Replayed implements informerpool.ReplayHandler.
 func (f *feed) Replayed(informerpool.Key) {
-	f.consumer.change(f.stream, func(st *stream) []client.ObjectKey {
-		if st.feed != f {
-			return nil
-		}
-		return st.sweep(f.target)
-	})
-}
-
-// change changes a stream, and queues the objects that f returns.
-func (c *consumer) change(st *stream, f func(*stream) []client.ObjectKey) {
+	c := f.consumer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.changeLocked(st, f)
+	if f.stream.feed == f {
+		c.changedLocked(f.stream, f.stream.sweep(f.target))
+	}
 }
 
-func (c *consumer) changeLocked(st *stream, f func(*stream) []client.ObjectKey) {
-	for _, o := range f(st) {
+// changedLocked queues objects of a stream that has changed, and forgets the
+// stream if it is drained.
+func (c *consumer) changedLocked(st *stream, objects []client.ObjectKey) {
+	for _, o := range objects {
 		c.queue.add(item{st.streamKey, o})
 	}
 	if st.drained() && c.mu.streams[st.streamKey] == st {
@@ -157,7 +152,7 @@ func (c *consumer) end(entries []*entry, gone []string) []*call {
 	for _, e := range entries {
 		ended[e.streamKey()] = true
 		if st := c.mu.streams[e.streamKey()]; st != nil {
-			c.changeLocked(st, (*stream).end)
+			c.changedLocked(st, st.end())
 		}
 	}
 	for _, name := range gone {
@@ -182,7 +177,7 @@ func (c *consumer) evict(cluster client.ObjectKey) {
 
 	for _, st := range c.mu.streams {
 		if st.cluster == cluster && st.feed != nil {
-			c.changeLocked(st, (*stream).evict)
+			c.changedLocked(st, st.evict())
 		}
 	}
 }
@@ -208,7 +203,7 @@ func (c *consumer) work(it item) error {
 	}
 	e, p := st.next(it.object)
 	if p == nil {
-		c.changeLocked(st, func(*stream) []client.ObjectKey { return nil }) // it may be drained
+		c.changedLocked(st, nil)
 		c.mu.Unlock()
 		return nil
 	}
@@ -226,12 +221,13 @@ func (c *consumer) work(it item) error {
 			"attempt", e.Attempt+1)
 	}
 
-	c.change(st, func(st *stream) []client.ObjectKey {
-		if !st.settle(it.object, e, p, err) || err != nil {
-			return nil
-		}
-		return []client.ObjectKey{it.object}
-	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var more []client.ObjectKey
+	if st.settle(it.object, e, p, err) && err == nil {
+		more = append(more, it.object)
+	}
+	c.changedLocked(st, more)
 	return err
 }
 
