@@ -44,9 +44,10 @@ func (s *step) reached(t time.Time) bool {
 
 func (s *step) do(a Action) { s.actions = append(s.actions, a) }
 
-// ready reports whether h may be written to.
+// ready reports whether h may be written to: the last write has ended, and has
+// become visible or had the time to.
 func (s *step) ready(h *held) bool {
-	return h.writable(s.now) || !h.busy && s.reached(h.after)
+	return !h.busy && (h.Revision != h.basis || s.reached(h.after))
 }
 
 // write sends a write to h.
