@@ -6,9 +6,11 @@ package multicluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -100,15 +102,10 @@ func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...
 func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.ListOption) bool {
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)
-	if o.FieldSelector == nil {
-		return false
+	byIndex := func(r fields.Requirement) bool {
+		return r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Cluster(c.key).Indexed(gvk, r.Field)
 	}
-	for _, r := range o.FieldSelector.Requirements() {
-		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Cluster(c.key).Indexed(gvk, r.Field) {
-			return true
-		}
-	}
-	return false
+	return o.FieldSelector != nil && slices.ContainsFunc(o.FieldSelector.Requirements(), byIndex)
 }
 
 // listIndexed reads only from the cache. If necessary it waits for the kind's

@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -171,10 +173,7 @@ func (r *Recorder) NeedLeaderElection() bool { return false }
 func (r *Recorder) Start(ctx context.Context) error {
 	r.mu.Lock()
 	r.mu.ctx = ctx
-	var early []client.ObjectKey
-	for cluster := range r.mu.boxes {
-		early = append(early, cluster)
-	}
+	early := slices.Collect(maps.Keys(r.mu.boxes))
 	r.mu.Unlock()
 	for _, cluster := range early {
 		r.workers.Submit(func() { r.drain(cluster) })

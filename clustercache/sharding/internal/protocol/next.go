@@ -347,15 +347,8 @@ func (s *step) heirReady(n int) bool {
 // takeable reports whether no other member holds a slot.
 func (s *step) takeable(slot *slot) bool {
 	holder := slot.Holder
-	if holder == "" || holder == s.ID() {
-		return true
-	}
-	for _, m := range s.members {
-		if m.id == holder {
-			return false
-		}
-	}
-	return true
+	return holder == "" || holder == s.ID() ||
+		!slices.ContainsFunc(s.members, func(m *member) bool { return m.id == holder })
 }
 
 func (s *step) warm(n int, warm bool) {
