@@ -28,12 +28,13 @@ type Collector[O, R comparable] struct {
 	looks    *schedule[O]
 	releases *schedule[R]
 
+	// life ends when the collector stops, and all calls with it. It ends under
+	// mu.
+	life context.Context //nolint:containedctx // of no call
+	end  context.CancelFunc
 	// underWay counts the calls that may still run a callback. It grows only
-	// under mu and while not closed. stopped ends when the collector stops, and
-	// they with it.
+	// under mu and during life.
 	underWay sync.WaitGroup
-	stopped  context.Context //nolint:containedctx // of no call
-	stop     context.CancelFunc
 
 	// mu protects the fields below and what they point to.
 	//
@@ -41,7 +42,6 @@ type Collector[O, R comparable] struct {
 	// and then it is Held.
 	mu        sync.Mutex
 	running   bool
-	closed    bool
 	owners    map[O]*owner[R]
 	resources map[R]*resource[O]
 }
@@ -104,7 +104,7 @@ func New[O, R comparable](options Options[O, R]) (*Collector[O, R], error) {
 		owners:    map[O]*owner[R]{},
 		resources: map[R]*resource[O]{},
 	}
-	c.stopped, c.stop = context.WithCancel(context.Background())
+	c.life, c.end = context.WithCancel(context.Background())
 
 	return c, nil
 }
@@ -113,7 +113,7 @@ func New[O, R comparable](options Options[O, R]) (*Collector[O, R], error) {
 // collector stops, and Run does not return before end was called.
 func (c *Collector[O, R]) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
 	c.mu.Lock()
-	closed := c.closed
+	closed := c.closedLocked()
 	if !closed {
 		c.underWay.Add(1)
 	}
@@ -123,7 +123,7 @@ func (c *Collector[O, R]) begin(ctx context.Context) (_ context.Context, end fun
 		return nil, nil, ErrClosed
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	unlink := context.AfterFunc(c.stopped, func() { cancel(ErrClosed) })
+	unlink := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
 
 	return ctx, func() {
 		unlink()
@@ -135,9 +135,10 @@ func (c *Collector[O, R]) begin(ctx context.Context) (_ context.Context, end fun
 // close refuses new calls, ends those under way, and waits for them.
 func (c *Collector[O, R]) close() {
 	c.mu.Lock()
-	c.closed = true
+	c.end()
 	c.mu.Unlock()
 
-	c.stop()
 	c.underWay.Wait()
 }
+
+func (c *Collector[O, R]) closedLocked() bool { return c.life.Err() != nil }

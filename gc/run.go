@@ -34,7 +34,7 @@ func (c *Collector[O, R]) start() error {
 	defer c.mu.Unlock()
 
 	switch {
-	case c.closed:
+	case c.closedLocked():
 		return ErrClosed
 	case c.running:
 		return ErrRunning
