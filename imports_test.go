@@ -86,8 +86,8 @@ var allowed = map[string][]string{
 	"clustercache/internal/writes": {"informerpool"},
 	"clustercache/multicluster": {
 		"clustercache", "clustercache/controller", "clustercache/events", "clustercache/resolver",
-		"clustercache/status", "informerpool",
-		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit",
+		"clustercache/resolver/settable", "clustercache/status", "informerpool",
+		"internal/callback", "internal/clustername", "internal/listopts", "internal/misfit", "internal/timetable",
 	},
 	"clustercache/ownership": {"internal/clustername"},
 	"clustercache/remote": {
@@ -96,14 +96,14 @@ var allowed = map[string][]string{
 	},
 	"clustercache/persist/bolt": {"clustercache/persist"},
 	"clustercache/resolver": {
-		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest",
-		"internal/callback", "internal/clustername", "internal/dial", "internal/listopts",
+		"clustercache/resolver/internal/digest",
+		"internal/callback", "internal/changes", "internal/clustername", "internal/dial", "internal/listopts",
+		"internal/timetable",
 	},
-	"clustercache/resolver/internal/changes": {"internal/clustername"},
-	"clustercache/resolver/inventory":        {"clustercache/resolver"},
+	"clustercache/resolver/inventory": {"clustercache/resolver"},
 	"clustercache/resolver/settable": {
-		"clustercache/resolver", "clustercache/resolver/internal/changes",
-		"internal/clustername",
+		"clustercache/resolver",
+		"internal/changes", "internal/clustername",
 	},
 	"clustercache/sharding": {
 		"clustercache/ownership", "clustercache/sharding/internal/protocol",
@@ -116,7 +116,7 @@ var allowed = map[string][]string{
 	"clustercache/watchset": {
 		"clustercache", "clustercache/events", "clustercache/internal/debounce", "clustercache/internal/wants",
 		"clustercache/status", "informerpool",
-		"internal/callback", "internal/clustername", "internal/timetable",
+		"internal/callback", "internal/clustername",
 	},
 	"examples/internal/fleet": {
 		"examples/internal/story",
@@ -150,7 +150,8 @@ var allowed = map[string][]string{
 	"informerpool/internal/refusals":  {"informerpool/internal/ordering"},
 	"informerpool/internal/store":     {"internal/packed"},
 	"informerpool/internal/rounds":    {"internal/timetable", "internal/workpool"},
-	"internal/directory":              {"clustercache/resolver"},
+	"internal/changes":                {"internal/clustername"},
+	"internal/directory":              {"clustercache/resolver", "internal/changes"},
 	"internal/fleettest": {
 		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/events",
 		"clustercache/resolver", "clustercache/status", "informerpool",

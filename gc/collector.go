@@ -28,8 +28,12 @@ type Collector[O, R comparable] struct {
 	looks    *schedule[O]
 	releases *schedule[R]
 
+	// life ends when the collector stops, and all calls with it. It ends under
+	// mu.
+	life context.Context //nolint:containedctx // of no call
+	end  context.CancelFunc
 	// underWay counts the calls that may still run a callback. It grows only
-	// under mu and while not closed.
+	// under mu and during life.
 	underWay sync.WaitGroup
 
 	// mu protects the fields below and what they point to.
@@ -38,8 +42,6 @@ type Collector[O, R comparable] struct {
 	// and then it is Held.
 	mu        sync.Mutex
 	running   bool
-	closed    bool
-	calls     map[*call]struct{}
 	owners    map[O]*owner[R]
 	resources map[R]*resource[O]
 }
@@ -84,10 +86,6 @@ type flight struct {
 	err error
 }
 
-// call is a call that may be waiting for or running a callback, and that must
-// end when the collector stops.
-type call struct{ cancel context.CancelCauseFunc }
-
 // New returns a collector, or an error if an option is invalid. It starts
 // nothing.
 func New[O, R comparable](options Options[O, R]) (*Collector[O, R], error) {
@@ -95,7 +93,7 @@ func New[O, R comparable](options Options[O, R]) (*Collector[O, R], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Collector[O, R]{
+	c := &Collector[O, R]{
 		opts:      o,
 		policy:    o.policy(),
 		limiter:   o.limiter(),
@@ -103,32 +101,32 @@ func New[O, R comparable](options Options[O, R]) (*Collector[O, R], error) {
 		releasing: make(chan struct{}, 1),
 		looks:     newSchedule[O](),
 		releases:  newSchedule[R](),
-		calls:     map[*call]struct{}{},
 		owners:    map[O]*owner[R]{},
 		resources: map[R]*resource[O]{},
-	}, nil
+	}
+	c.life, c.end = context.WithCancel(context.Background())
+
+	return c, nil
 }
 
 // begin registers a call. The returned ctx ends with the given one and when the
 // collector stops, and Run does not return before end was called.
 func (c *Collector[O, R]) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	k := &call{cancel: cancel}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	closed := c.closedLocked()
+	if !closed {
+		c.underWay.Add(1)
+	}
+	c.mu.Unlock()
 
-	if c.closed {
-		cancel(ErrClosed)
+	if closed {
 		return nil, nil, ErrClosed
 	}
-	c.calls[k] = struct{}{}
-	c.underWay.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	unlink := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
 
 	return ctx, func() {
-		c.mu.Lock()
-		delete(c.calls, k)
-		c.mu.Unlock()
-
+		unlink()
 		cancel(nil)
 		c.underWay.Done()
 	}, nil
@@ -137,13 +135,10 @@ func (c *Collector[O, R]) begin(ctx context.Context) (_ context.Context, end fun
 // close refuses new calls, ends those under way, and waits for them.
 func (c *Collector[O, R]) close() {
 	c.mu.Lock()
-	c.closed = true
-	calls := c.calls
-	c.calls = map[*call]struct{}{}
+	c.end()
 	c.mu.Unlock()
 
-	for k := range calls {
-		k.cancel(ErrClosed)
-	}
 	c.underWay.Wait()
 }
+
+func (c *Collector[O, R]) closedLocked() bool { return c.life.Err() != nil }

@@ -86,7 +86,7 @@ func (c *Collector[O, R]) renew(owner O, uses []R) bool {
 	rec := c.owners[owner]
 	// While a declaration is under way this one has to queue, whatever the set
 	// is now.
-	if c.closed || rec == nil || rec.pending > 0 || !rec.names(uses) {
+	if c.closedLocked() || rec == nil || rec.pending > 0 || !rec.names(uses) {
 		return false
 	}
 	c.provenLocked(owner, rec)

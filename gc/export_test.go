@@ -10,7 +10,7 @@ import "time"
 func (c *Collector[O, R]) Size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.owners) + len(c.resources) + len(c.calls) + c.looks.size() + c.releases.size() +
+	return len(c.owners) + len(c.resources) + c.looks.size() + c.releases.size() +
 		len(c.slots) + len(c.releasing)
 }
 

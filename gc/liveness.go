@@ -22,23 +22,17 @@ func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err 
 	asked, began := rec.proofs, time.Now()
 	c.mu.Unlock()
 
-	a, err := unknown, errGoexit
-	// Deferred, so that a query that ends its goroutine does not end the looks
-	// at this owner.
-	defer func() {
-		// The end of the whole round proves nothing about this owner.
-		if ctx.Err() != nil {
-			err = ended(ctx)
-			return
-		}
-		collected = c.enterAnswer(key, rec, a, asked, began, err)
-		if collected {
-			c.notify(key)
-		}
-	}()
-	a, err = c.ask(ctx, key)
+	a, err := c.ask(ctx, key)
+	// The end of the whole round proves nothing about this owner.
+	if ctx.Err() != nil {
+		return false, ended(ctx)
+	}
+	collected = c.enterAnswer(key, rec, a, asked, began, err)
+	if collected {
+		c.notify(key)
+	}
 
-	return false, err
+	return collected, err
 }
 
 // notify calls Collected.
@@ -60,7 +54,7 @@ func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
 	var used bool
-	err := protect("InUse", func() (err error) {
+	err := apart("InUse", func() (err error) {
 		used, err = c.opts.InUse(ctx, key)
 		return err
 	})
@@ -133,13 +127,10 @@ func (c *Collector[O, R]) admit(ctx context.Context) error {
 	return nil
 }
 
-// lookAdmitted looks at an owner, returns the slot, and reports the result,
-// even if the query ends its goroutine.
-func (c *Collector[O, R]) lookAdmitted(ctx context.Context, key O, report func(collected bool, err error)) {
+// lookAdmitted looks at an owner, and returns the slot.
+func (c *Collector[O, R]) lookAdmitted(ctx context.Context, key O) (collected bool, err error) {
 	defer func() { <-c.slots }()
-	collected, err := false, errGoexit
-	defer func() { report(collected, err) }()
-	collected, err = c.look(ctx, key)
+	return c.look(ctx, key)
 }
 
 // logLook logs the outcome of a look by Run.

@@ -34,7 +34,7 @@ func (c *Collector[O, R]) start() error {
 	defer c.mu.Unlock()
 
 	switch {
-	case c.closed:
+	case c.closedLocked():
 		return ErrClosed
 	case c.running:
 		return ErrRunning
@@ -69,11 +69,10 @@ func (c *Collector[O, R]) lookLoop(ctx context.Context) {
 			continue
 		}
 		looks.Go(func() {
-			c.lookAdmitted(ctx, key, func(collected bool, err error) {
-				if ctx.Err() == nil {
-					c.logLook(key, collected, err)
-				}
-			})
+			collected, err := c.lookAdmitted(ctx, key)
+			if ctx.Err() == nil {
+				c.logLook(key, collected, err)
+			}
 		})
 	}
 }

@@ -86,20 +86,16 @@ func (t *schedule[K]) pop(now time.Time) (key K, ok bool) {
 func (t *schedule[K]) wait(ctx context.Context) bool {
 	for {
 		var ring <-chan time.Time
-		stop := func() bool { return true }
 		if at, ok := t.first(); ok {
-			timer := time.NewTimer(time.Until(at))
-			ring, stop = timer.C, timer.Stop
+			ring = time.After(time.Until(at))
 		}
 
 		// The first due time may have moved or vanished while the timer ran, so
 		// a timer that fires only causes another check.
 		select {
 		case <-ctx.Done():
-			stop()
 			return false
 		case <-t.sooner:
-			stop()
 		case now := <-ring:
 			if at, ok := t.first(); ok && !at.After(now) {
 				return true

@@ -54,16 +54,15 @@ func (c *Collector[O, R]) lookAll(ctx context.Context) (collected []O, errs []er
 			break
 		}
 		looks.Go(func() {
-			c.lookAdmitted(ctx, key, func(gone bool, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if gone {
-					collected = append(collected, key)
-				}
-				if err != nil && ctx.Err() == nil {
-					errs = append(errs, &OwnerError[O]{Owner: key, Err: err})
-				}
-			})
+			gone, err := c.lookAdmitted(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if gone {
+				collected = append(collected, key)
+			}
+			if err != nil && ctx.Err() == nil {
+				errs = append(errs, &OwnerError[O]{Owner: key, Err: err})
+			}
 		})
 	}
 

@@ -20,6 +20,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // hubClusters resolves the clusters that have a Cluster object in the hub, as
@@ -93,9 +94,7 @@ func (h *hubClusters) Clusters(ctx context.Context) ([]resolver.Cluster, error) 
 			keys = append(keys, client.ObjectKeyFromObject(object))
 		}
 	}
-	slices.SortFunc(keys, func(a, b resolver.Cluster) int {
-		return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
-	})
+	slices.SortFunc(keys, clustername.Compare)
 
 	return keys, nil
 }

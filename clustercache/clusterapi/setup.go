@@ -4,6 +4,7 @@
 package clusterapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -44,9 +45,7 @@ type Settings struct {
 	FailureInterval time.Duration
 }
 
-var (
-	errRequired = errors.New("required")
-)
+var errRequired = errors.New("required")
 
 // SetupWithManager takes the place of Cluster API's function of this name, and
 // takes its options. The manager runs the result, on the leader alone unless
@@ -155,23 +154,15 @@ func newSettings(ctx context.Context, mgr manager.Manager, o capi.ClientOptions)
 		ProbeTimeout:     5 * time.Second,
 		FailureThreshold: 5,
 		SuccessThreshold: 1,
-		RequestTimeout:   orDefault(o.Timeout, 10*time.Second),
-		QPS:              float64(orDefault(o.QPS, 20)),
-		Burst:            orDefault(o.Burst, 30),
+		RequestTimeout:   cmp.Or(o.Timeout, 10*time.Second),
+		QPS:              float64(cmp.Or(o.QPS, 20)),
+		Burst:            cmp.Or(o.Burst, 30),
 		UserAgent:        o.UserAgent,
 	}
 	// A management cluster may manage itself.
 	fleet.DialPolicy.AllowHub = true
 
 	return Settings{Fleet: fleet, Secrets: resolver.HubOptions{Logger: fleet.Logger}}, nil
-}
-
-func orDefault[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
 }
 
 // runnable is the ClusterCache as the manager runs it.

@@ -55,7 +55,7 @@ func ClusterReady(s status.Cluster, observedGeneration int64) metav1.Condition {
 		c.Reason = explained(cmp.Or(s.Reason, string(s.Phase)))
 	}
 	if c.Status == metav1.ConditionUnknown {
-		c.Message = explanations[c.Reason]
+		c.Message = explain(c.Reason)
 	} else {
 		c.Message = fault(c.Reason, s.LastError)
 	}
@@ -66,7 +66,7 @@ func ClusterReady(s status.Cluster, observedGeneration int64) metav1.Condition {
 // fault explains a reason, and names the object and the field at fault if they
 // are known.
 func fault(reason string, err error) string {
-	text := explanations[reason]
+	text := explain(reason)
 	parts := faulty(err)
 	if len(parts) == 0 {
 		return text

@@ -61,12 +61,12 @@ func WatchesSynced[W Watch](watches []W, observedGeneration int64) metav1.Condit
 	switch {
 	case len(watches) == 0:
 		c.Reason = ReasonNoWatches
-		c.Message = explanations[c.Reason]
+		c.Message = explain(c.Reason)
 	case len(faults) == 0:
 		c.Status, c.Reason = metav1.ConditionTrue, ReasonSynced
 	case faults[0].severity == waiting:
 		c.Reason = faults[0].reason
-		c.Message = explanations[c.Reason] // whose turn it is changes too often to be named
+		c.Message = explain(c.Reason) // whose turn it is changes too often to be named
 	default:
 		faults = slices.DeleteFunc(faults, func(f watchFault) bool { return f.severity == waiting })
 		c.Status, c.Reason = metav1.ConditionFalse, faults[0].reason
@@ -172,7 +172,7 @@ func listed(faults []watchFault) string {
 	for _, f := range faults[:min(maxNamed, len(faults))] {
 		named = append(named, f.String())
 	}
-	text := explanations[faults[0].reason] + " " + strings.Join(named, ", ")
+	text := explain(faults[0].reason) + " " + strings.Join(named, ", ")
 	if more := len(faults) - len(named); more > 0 {
 		text += fmt.Sprintf(", and %d more", more)
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -280,8 +279,3 @@ func (s *Source[request, mapFunc]) Close(ctx context.Context) error {
 
 // String names the source and its kinds in the controller's log.
 func (s *Source[request, mapFunc]) String() string { return s.name() }
-
-// delays returns the configuration of the queue in front of the workqueue.
-func delays(window, maxDelay time.Duration) debounce.Config {
-	return debounce.Config{Window: window, MaxDelay: maxDelay}
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
 )
 
 // ClusterMapFunc returns the requests to reconcile because of a change of a
@@ -88,7 +89,7 @@ func ClusterSource[request comparable](
 	s := &TypedClusterSource[request]{
 		cc:     cc,
 		name:   func() string { return "fleetcache cluster source" },
-		config: delays(options.Debounce, options.MaxDelay),
+		config: debounce.Config{Window: options.Debounce, MaxDelay: options.MaxDelay},
 	}
 	s.subscribe = func(r *run[request]) (events.Subscription, error) {
 		labelsOf := func(key client.ObjectKey) (map[string]string, bool) { return cc.Cluster(key).Labels() }

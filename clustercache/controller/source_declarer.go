@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
 )
 
 // DeclarerMapFunc returns the requests to reconcile for an owner of
@@ -64,7 +65,7 @@ func DeclarerSource[request comparable](
 	s := &TypedDeclarerSource[request]{
 		cc:     cc,
 		name:   func() string { return "fleetcache declarer source" },
-		config: delays(options.Debounce, options.MaxDelay),
+		config: debounce.Config{Window: options.Debounce, MaxDelay: options.MaxDelay},
 	}
 	s.subscribe = func(r *run[request]) (events.Subscription, error) {
 		return cc.SubscribeOwners(func(e clustercache.OwnerEvent) {

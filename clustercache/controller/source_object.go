@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
 	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -53,13 +54,6 @@ type ObjectSourceOptions struct {
 	MaxDelay time.Duration
 }
 
-// objects maps the events of objects, for one source.
-type objects[request comparable] struct {
-	*TypedObjectSource[request]
-
-	representation events.Representation
-}
-
 // ObjectSource returns a source of a controller, for its WatchesRawSource: one
 // source for any number of clusters and kinds, including those that are watched
 // later. Starting it does not block and does not fail because of a cluster.
@@ -84,24 +78,26 @@ func ObjectSource[request comparable](
 	s := &TypedObjectSource[request]{
 		cc:     cc,
 		name:   func() string { return "fleetcache object source" + kindsOf(cc, selection) },
-		config: delays(options.Debounce, options.MaxDelay),
+		config: debounce.Config{Window: options.Debounce, MaxDelay: options.MaxDelay},
 	}
-	o := &objects[request]{TypedObjectSource: s, representation: options.Representation}
 	s.subscribe = func(r *run[request]) (events.Subscription, error) {
 		if options.Representation > events.Metadata {
 			return nil, &clustercache.OptionError{Field: "Representation", Err: clustercache.ErrUnsupported}
 		}
 		narrowed := selection
 		narrowed.Owned = true
-		return cc.Subscribe(narrowed, func(e events.Object) { o.handle(r, e) })
+		return cc.Subscribe(narrowed, func(e events.Object) { handle(s, r, options.Representation, e) })
 	}
 	s.mapping.Store(&mapping)
 
 	return s
 }
 
-// handle is called by the subscription, which recovers from its panics.
-func (s *objects[request]) handle(r *run[request], e events.Object) {
+// handle maps the event of an object. It is called by the subscription, which
+// recovers from its panics.
+func handle[request comparable](
+	s *TypedObjectSource[request], r *run[request], as events.Representation, e events.Object,
+) {
 	if r.ctx.Err() != nil {
 		return
 	}
@@ -116,7 +112,7 @@ func (s *objects[request]) handle(r *run[request], e events.Object) {
 		if o == nil {
 			continue
 		}
-		obj, err := e.As(s.representation, o)
+		obj, err := e.As(as, o)
 		if err != nil {
 			s.failures.Add(1) // As has logged it
 			continue

@@ -93,35 +93,25 @@ func untyped[object client.Object](p predicate.TypedPredicate[object]) predicate
 	if same, ok := p.(predicate.Predicate); ok {
 		return same
 	}
-	return typedPredicate[object]{p}
+	return typedPredicate{
+		Funcs: predicate.Funcs{
+			CreateFunc:  func(e event.CreateEvent) bool { return p.Create(typedCreate[object](e)) },
+			UpdateFunc:  func(e event.UpdateEvent) bool { return p.Update(typedUpdate[object](e)) },
+			DeleteFunc:  func(e event.DeleteEvent) bool { return p.Delete(typedDelete[object](e)) },
+			GenericFunc: func(e event.GenericEvent) bool { return p.Generic(typedGeneric[object](e)) },
+		},
+		of: reflect.TypeFor[object](),
+	}
 }
 
 // typedPredicate calls a predicate for objects of one Go type.
-type typedPredicate[object client.Object] struct {
-	to predicate.TypedPredicate[object]
+type typedPredicate struct {
+	predicate.Funcs
+
+	of reflect.Type
 }
 
-func (typedPredicate[object]) objectType() reflect.Type { return reflect.TypeFor[object]() }
-
-// Create implements predicate.Predicate.
-func (p typedPredicate[object]) Create(e event.CreateEvent) bool {
-	return p.to.Create(typedCreate[object](e))
-}
-
-// Update implements predicate.Predicate.
-func (p typedPredicate[object]) Update(e event.UpdateEvent) bool {
-	return p.to.Update(typedUpdate[object](e))
-}
-
-// Delete implements predicate.Predicate.
-func (p typedPredicate[object]) Delete(e event.DeleteEvent) bool {
-	return p.to.Delete(typedDelete[object](e))
-}
-
-// Generic implements predicate.Predicate.
-func (p typedPredicate[object]) Generic(e event.GenericEvent) bool {
-	return p.to.Generic(typedGeneric[object](e))
-}
+func (p typedPredicate) objectType() reflect.Type { return p.of }
 
 func typedCreate[object client.Object](e event.CreateEvent) event.TypedCreateEvent[object] {
 	return event.TypedCreateEvent[object]{Object: e.Object.(object), IsInInitialList: e.IsInInitialList}

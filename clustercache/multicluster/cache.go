@@ -6,9 +6,11 @@ package multicluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,10 +27,10 @@ type remoteCache struct {
 	cc      *clustercache.ClusterCache
 	key     client.ObjectKey
 	started chan struct{} // closed by the first Start
+	once    sync.Once     // closes started
 
 	mu        sync.Mutex // protects the fields below; no other lock is taken under it
 	starts    int        // running calls of Start
-	once      bool       // whether started is closed
 	closed    bool
 	informers map[representation]*informer
 	indexed   map[indexKey]*indexed
@@ -100,15 +102,10 @@ func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...
 func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.ListOption) bool {
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)
-	if o.FieldSelector == nil {
-		return false
+	byIndex := func(r fields.Requirement) bool {
+		return r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Cluster(c.key).Indexed(gvk, r.Field)
 	}
-	for _, r := range o.FieldSelector.Requirements() {
-		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Cluster(c.key).Indexed(gvk, r.Field) {
-			return true
-		}
-	}
-	return false
+	return o.FieldSelector != nil && slices.ContainsFunc(o.FieldSelector.Requirements(), byIndex)
 }
 
 // listIndexed reads only from the cache. If necessary it waits for the kind's
@@ -239,12 +236,9 @@ func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error
 func (c *remoteCache) Start(ctx context.Context) error {
 	c.mu.Lock()
 	c.starts++
-	if !c.once {
-		c.once = true
-		close(c.started)
-	}
 	c.mu.Unlock()
 
+	c.once.Do(func() { close(c.started) })
 	<-ctx.Done()
 	c.mu.Lock()
 	c.starts--

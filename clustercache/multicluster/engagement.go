@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // The wait between two attempts to engage a cluster starts at engageBackoff and
@@ -40,7 +41,7 @@ type engagements[N ~string] struct {
 	ctx     context.Context //nolint:containedctx // Start's: parent of every engagement's, never one of them
 	engage  func(context.Context, N, cluster.Cluster) error
 	running map[client.ObjectKey]*engagement
-	ending  map[client.ObjectKey]*engagement // those of running that are over, but had not ended at the last check
+	ending  map[client.ObjectKey]struct{} // those of running that are over, but had not ended at the last check
 	names   map[N]client.ObjectKey
 	tasks   sync.WaitGroup
 }
@@ -51,7 +52,6 @@ type engagement struct {
 	tenure tenure
 	cancel context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
-	over   bool          // canceled, and kept until it has ended, so that its successor waits for it
 }
 
 func newEngagements[N ~string](
@@ -63,15 +63,15 @@ func newEngagements[N ~string](
 		engage:  engage,
 		names:   map[N]client.ObjectKey{},
 		running: map[client.ObjectKey]*engagement{},
-		ending:  map[client.ObjectKey]*engagement{},
+		ending:  map[client.ObjectKey]struct{}{},
 	}
 }
 
 // begin engages a cluster unless it already is.
 func (e *engagements[N]) begin(key client.ObjectKey, name N, in tenure) {
 	e.reap()
-	before := e.running[key]
-	if before != nil && !before.over {
+	before := e.running[key] // which its successor waits for
+	if _, over := e.ending[key]; before != nil && !over {
 		return
 	}
 	if holder, taken := e.names[name]; taken && holder != key {
@@ -122,27 +122,24 @@ func (e *engagements[N]) endOther(key client.ObjectKey, in tenure) {
 // end ends the engagement of a cluster that was removed or lost.
 func (e *engagements[N]) end(key client.ObjectKey) {
 	now := e.running[key]
-	if now == nil || now.over {
+	if _, over := e.ending[key]; now == nil || over {
 		return
 	}
-	now.over = true
 	now.cancel()
 	e.s.drop(e.s.engaged, now.remote)
 	maps.DeleteFunc(e.names, func(_ N, holder client.ObjectKey) bool { return holder == key })
-	e.ending[key] = now
+	e.ending[key] = struct{}{}
 	e.reap()
 }
 
 // reap forgets the engagements that have ended. The last ones are only
 // forgotten by the next call.
 func (e *engagements[N]) reap() {
-	for key, x := range e.ending {
+	for key := range e.ending {
 		select {
-		case <-x.done:
+		case <-e.running[key].done:
 			delete(e.ending, key)
-			if e.running[key] == x {
-				delete(e.running, key)
-			}
+			delete(e.running, key)
 		default:
 		}
 	}
@@ -161,7 +158,7 @@ func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, 
 			return
 		}
 		e.s.options.Logger.Error(err, "Cluster could not be engaged; trying again", "cluster", clustername.Of(key))
-		sleep(ctx, wait-rand.N(wait/2))
+		timetable.Sleep(ctx, wait-rand.N(wait/2))
 	}
 }
 
@@ -171,13 +168,4 @@ func (e *engagements[N]) wait() {
 		now.cancel()
 	}
 	e.tasks.Wait()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -179,12 +179,10 @@ func (p *Provider[N, A]) Start(ctx context.Context, aware A) error {
 		return nil
 	case <-ctx.Done():
 	}
-	patience := time.NewTimer(stopTimeout)
-	defer patience.Stop()
 	select {
 	case <-ended:
 		return nil
-	case <-patience.C:
+	case <-time.After(stopTimeout):
 		return errStillRunning
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,8 +14,8 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/clustercache/resolver/settable"
 	"github.com/fleetcache/fleetcache/internal/callback"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 var (
@@ -31,15 +30,12 @@ var (
 // credentials included, are those of the engaged clusters. All methods are safe
 // for concurrent use.
 type Registrar[N ~string] struct {
-	names Names
+	names    Names
+	clusters *settable.Resolver
 
-	mu        sync.Mutex // protects the fields below; no other lock is taken under it
-	adopted   map[client.ObjectKey]*adoption
-	listeners map[*listener]struct{}
+	mu      sync.Mutex                            // protects the fields below; taken before the locks of clusters
+	adopted map[client.ObjectKey]*resolver.Access // by the last engagement of each
 }
-
-// adoption is one engagement of a cluster.
-type adoption struct{ access resolver.Access }
 
 var (
 	_ resolver.Resolver = (*Registrar[string])(nil)
@@ -50,11 +46,13 @@ var (
 // NewRegistrar returns a registrar that knows no clusters. It does no I/O and
 // starts nothing.
 func NewRegistrar[N ~string](names Names) *Registrar[N] {
-	return &Registrar[N]{
-		names:     names.withDefaults(),
-		adopted:   map[client.ObjectKey]*adoption{},
-		listeners: map[*listener]struct{}{},
+	r := &Registrar[N]{
+		names:    names.withDefaults(),
+		clusters: settable.New(),
+		adopted:  map[client.ObjectKey]*resolver.Access{},
 	}
+	r.clusters.Synced() // a cluster that is not engaged does not exist
+	return r
 }
 
 // Start blocks until ctx ends. It makes the registrar a runnable, and does
@@ -90,10 +88,9 @@ func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) e
 	if err != nil {
 		return fmt.Errorf("cluster %q: %w", string(name), err)
 	}
-	a := &adoption{access: access}
-	r.set(key, a)
+	r.set(key, &access)
 	// Called for this engagement only: one that replaced it stays.
-	context.AfterFunc(ctx, func() { r.unset(key, a) })
+	context.AfterFunc(ctx, func() { r.unset(key, &access) })
 
 	return nil
 }
@@ -121,93 +118,34 @@ func (r *Registrar[N]) key(name string) (client.ObjectKey, error) {
 	return key, nil
 }
 
-func (r *Registrar[N]) set(key client.ObjectKey, a *adoption) {
+func (r *Registrar[N]) set(key client.ObjectKey, access *resolver.Access) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.adopted[key] = a
-	r.tellLocked(key)
+	r.adopted[key] = access
+	r.clusters.Set(key, *access, nil)
 }
 
-func (r *Registrar[N]) unset(key client.ObjectKey, a *adoption) {
+func (r *Registrar[N]) unset(key client.ObjectKey, access *resolver.Access) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.adopted[key] == a {
+	if r.adopted[key] == access {
 		delete(r.adopted, key)
-		r.tellLocked(key)
+		r.clusters.Delete(key)
 	}
 }
 
 // Resolve implements clustercache.Resolver. A cluster that is not engaged does
 // not exist.
-func (r *Registrar[N]) Resolve(_ context.Context, key client.ObjectKey) (resolver.Access, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if a := r.adopted[key]; a != nil {
-		return a.access, nil
-	}
-	return resolver.Access{}, &resolver.AccessError{Cluster: key, Err: resolver.ErrClusterNotFound}
+func (r *Registrar[N]) Resolve(ctx context.Context, key client.ObjectKey) (resolver.Access, error) {
+	return r.clusters.Resolve(ctx, key)
 }
 
 // Clusters implements clustercache.Lister.
-func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	keys := make([]client.ObjectKey, 0, len(r.adopted))
-	for key := range r.adopted {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, clustername.Compare)
-
-	return keys, nil
-}
-
-// listener is one caller of Notify, with the changes it has not received yet,
-// each cluster once.
-type listener struct {
-	changed chan struct{} // one slot
-	pending map[client.ObjectKey]struct{}
-}
-
-func (r *Registrar[N]) tellLocked(key client.ObjectKey) {
-	for l := range r.listeners {
-		l.pending[key] = struct{}{}
-		select {
-		case l.changed <- struct{}{}:
-		default: // it is about to check anyway
-		}
-	}
+func (r *Registrar[N]) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
+	return r.clusters.Clusters(ctx)
 }
 
 // Notify implements clustercache.Notifier.
 func (r *Registrar[N]) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
-	l := &listener{changed: make(chan struct{}, 1), pending: map[client.ObjectKey]struct{}{}}
-	r.mu.Lock()
-	r.listeners[l] = struct{}{}
-	for key := range r.adopted {
-		l.pending[key] = struct{}{}
-	}
-	r.mu.Unlock()
-
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.listeners, l)
-	}()
-
-	for {
-		r.mu.Lock()
-		told := l.pending
-		l.pending = map[client.ObjectKey]struct{}{}
-		r.mu.Unlock()
-
-		for key := range told {
-			changed(key)
-		}
-		select {
-		case <-l.changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return r.clusters.Notify(ctx, changed)
 }

@@ -24,22 +24,14 @@ type subject struct {
 	regarding corev1.ObjectReference
 }
 
-// limit bounds the new series of one subject.
-type limit struct {
-	tokens *rate.Limiter
-	last   time.Time
-}
-
-// allowLocked reports whether a subject may have another series. Of subjects
-// beyond maxSeries, the one that was last seen longest ago begins anew.
-func (r *Recorder) allowLocked(s subject, now time.Time) bool {
-	l := r.mu.limits[s]
-	if l == nil {
-		l = &limit{tokens: rate.NewLimiter(rate.Every(limitEvery), limitBurst)}
-		r.mu.limits[s] = l
+// allow reports whether a subject may have another series. Of subjects beyond
+// maxSeries, the one that was last seen longest ago begins anew.
+func (r *Recorder) allow(s subject, now time.Time) bool {
+	known, _ := r.limits.Get(s)
+	limit, ok := known.(*rate.Limiter)
+	if !ok {
+		limit = rate.NewLimiter(rate.Every(limitEvery), limitBurst)
+		r.limits.Add(s, limit)
 	}
-	l.last = now
-	forgetOldest(r.mu.limits, func(l *limit) time.Time { return l.last })
-
-	return l.tokens.AllowN(now, 1)
+	return limit.AllowN(now, 1)
 }

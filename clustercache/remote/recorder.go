@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -92,6 +95,8 @@ type Recorder struct {
 	workers workpool.Workers
 	jobs    sync.WaitGroup
 	between time.Duration // two writes of a series
+	series  *lru.Cache    // of *series, by their occurrence; used under mu
+	limits  *lru.Cache    // of *rate.Limiter, by subject; used under mu
 
 	mu struct {
 		sync.Mutex // protects the fields below; nothing else is locked under it
@@ -100,8 +105,6 @@ type Recorder struct {
 		stopped bool
 		boxes   map[client.ObjectKey]*box // those with a job, or that wait for Start
 		waiting int                       // events in all boxes
-		series  map[occurrence]*series
-		limits  map[subject]*limit
 	}
 }
 
@@ -122,6 +125,8 @@ func NewRecorder(cc *clustercache.ClusterCache, o RecorderOptions) (*Recorder, e
 		cc:      cc,
 		options: o,
 		between: seriesUpdate,
+		series:  lru.New(maxSeries),
+		limits:  lru.New(maxSeries),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetcache_recorded_events_total",
 			Help: "Events for remote clusters, by result: written, counted in a series, or why they were dropped.",
@@ -129,8 +134,6 @@ func NewRecorder(cc *clustercache.ClusterCache, o RecorderOptions) (*Recorder, e
 	}
 	r.workers = workpool.NewWorkers(o.Concurrency, r.spawn)
 	r.mu.boxes = map[client.ObjectKey]*box{}
-	r.mu.series = map[occurrence]*series{}
-	r.mu.limits = map[subject]*limit{}
 
 	return r, nil
 }
@@ -170,10 +173,7 @@ func (r *Recorder) NeedLeaderElection() bool { return false }
 func (r *Recorder) Start(ctx context.Context) error {
 	r.mu.Lock()
 	r.mu.ctx = ctx
-	var early []client.ObjectKey
-	for cluster := range r.mu.boxes {
-		early = append(early, cluster)
-	}
+	early := slices.Collect(maps.Keys(r.mu.boxes))
 	r.mu.Unlock()
 	for _, cluster := range early {
 		r.workers.Submit(func() { r.drain(cluster) })
@@ -185,8 +185,8 @@ func (r *Recorder) Start(ctx context.Context) error {
 	left := r.mu.waiting
 	r.mu.waiting = 0
 	clear(r.mu.boxes)
-	clear(r.mu.series)
-	clear(r.mu.limits)
+	r.series.Clear()
+	r.limits.Clear()
 	r.mu.Unlock()
 	r.count("stopped", left)
 	r.jobs.Wait()

@@ -68,7 +68,8 @@ func (r *Recorder) recordLocked(o occurrence, note string, now time.Time) (resul
 	if r.mu.stopped {
 		return "stopped", false
 	}
-	s := r.mu.series[o]
+	known, _ := r.series.Get(o)
+	s, _ := known.(*series)
 	if s != nil && now.Sub(s.last) < seriesPause {
 		if s.count < math.MaxInt32 {
 			s.count++
@@ -78,7 +79,7 @@ func (r *Recorder) recordLocked(o occurrence, note string, now time.Time) (resul
 			return "counted", false
 		}
 	} else {
-		if !r.allowLocked(subject{o.cluster, o.regarding}, now) {
+		if !r.allow(subject{o.cluster, o.regarding}, now) {
 			return "limited", false
 		}
 		s = &series{
@@ -102,31 +103,9 @@ func (r *Recorder) recordLocked(o occurrence, note string, now time.Time) (resul
 	b.queue = append(b.queue, s)
 	r.mu.waiting++
 	s.queued = true
-	r.rememberLocked(s)
+	r.series.Add(o, s)
 
 	return "", start
-}
-
-// rememberLocked keeps a series for later occurrences. If there are too many,
-// it forgets the one that was last seen longest ago.
-func (r *Recorder) rememberLocked(s *series) {
-	r.mu.series[s.of] = s
-	forgetOldest(r.mu.series, func(s *series) time.Time { return s.last })
-}
-
-// forgetOldest bounds a map: it deletes what was last used longest ago.
-func forgetOldest[K comparable, V any](m map[K]V, last func(V) time.Time) {
-	if len(m) <= maxSeries {
-		return
-	}
-	var oldest K
-	var since time.Time
-	for key, v := range m {
-		if at := last(v); since.IsZero() || at.Before(since) {
-			oldest, since = key, at
-		}
-	}
-	delete(m, oldest)
 }
 
 // drain is the job of a cluster: it writes what waits.

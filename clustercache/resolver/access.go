@@ -57,7 +57,13 @@ func NewAccess(config *rest.Config, refs ...ObjectRef) (Access, error) {
 	if config == nil {
 		return Access{}, invalid("config", "is nil")
 	}
-	access, err := newAccess(config, "", refs)
+	return trustedAccess(config, nil, refs)
+}
+
+// trustedAccess makes an Access as NewAccess does. In the revision, salt
+// represents what a digest of the configuration cannot cover.
+func trustedAccess(config *rest.Config, salt []string, refs []ObjectRef) (Access, error) {
+	access, err := newAccess(config, "", salt, refs)
 	if err != nil {
 		return Access{}, err
 	}
@@ -67,7 +73,7 @@ func NewAccess(config *rest.Config, refs ...ObjectRef) (Access, error) {
 
 // newAccess makes an Access that is not trusted. proxy is the URL behind
 // config.Proxy, if known.
-func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, error) {
+func newAccess(config *rest.Config, proxy string, salt []string, refs []ObjectRef) (Access, error) {
 	config = cloneConfig(config)
 	config.Timeout = 0
 	if config.Proxy == nil {
@@ -78,7 +84,7 @@ func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, err
 	if len(config.NextProtos) == 0 {
 		config.NextProtos = []string{"h2", "http/1.1"}
 	}
-	return assemble(config, proxy, nil, refs)
+	return assemble(config, proxy, salt, refs)
 }
 
 // assemble makes an Access from a configuration, which it takes over.

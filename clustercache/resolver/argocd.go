@@ -7,13 +7,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -55,11 +53,7 @@ func ArgoCD(hub client.WithWatch, options ArgoCDOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		options.Namespace = "argocd"
 	}
-	selector, err := withRequirement(options.Selector, "argocd.argoproj.io/secret-type", selection.Equals, "cluster")
-	if err != nil {
-		return nil, err
-	}
-	options.Selector = selector
+	options.Selector = withLabel(options.Selector, "argocd.argoproj.io/secret-type", "cluster")
 	secrets := SecretOptions{HubOptions: options.HubOptions, ID: options.ID}
 	if secrets.ID == nil {
 		secrets.ID = byName
@@ -134,28 +128,13 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 		return Access{}, err
 	}
 	var config argoCDConfig
-	if err := decodeJSON(raw, &config); err != nil {
+	if len(bytes.TrimSpace(raw)) > 0 && json.Unmarshal(raw, &config) != nil {
 		return Access{}, invalid("config", "is not the JSON of an Argo CD cluster") // the cause could quote it
 	}
 	described := config.description()
 	described.server = server
 
 	return described.access(o.Allow, []ObjectRef{in.ref})
-}
-
-// decodeJSON decodes exactly one value, or nothing from empty input.
-func decodeJSON(data []byte, into any) error {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(into); err != nil {
-		return err
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
-	}
-	return nil
 }
 
 // description follows Argo CD's order of preference: AWS, then a plugin, then

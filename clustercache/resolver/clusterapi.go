@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -44,32 +42,23 @@ const (
 // owner, if both lead to the same server; while there is no first one, if it is
 // controlled by the control plane of EKS or GKE, and has a plugin and no token.
 func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
-	selector, err := withRequirement(options.Selector, clusterAPILabel, selection.Exists)
-	if err != nil {
-		return nil, err
+	ours := func(object client.Object) bool {
+		_, ok := clusterAPIName(object)
+		return ok
 	}
-	kubeconfig := kubeconfigDecoder(options, clusterAPIKey)
 	return newHubResolver(hub, convention{
 		primary: kind{
 			gvk:       secretGVK,
 			namespace: options.Namespace,
-			labels:    selector,
-			project: func(object client.Object) any {
-				_, ours := clusterAPIName(object)
-				return projectIf(ours, object, func(secret *corev1.Secret) any {
-					return trimSecret(&corev1.Secret{
-						ObjectMeta: secret.ObjectMeta,
-						Data:       only(secret.Data, clusterAPIKey),
-					})
+			labels:    withLabel(options.Selector, clusterAPILabel, ""),
+			project: projecting(ours, func(secret *corev1.Secret) any {
+				return trimSecret(&corev1.Secret{
+					ObjectMeta: secret.ObjectMeta,
+					Data:       only(secret.Data, clusterAPIKey),
 				})
-			},
+			}),
 		},
-		key: func(cluster Cluster) (client.ObjectKey, bool) {
-			if cluster.Name == "" {
-				return client.ObjectKey{}, true
-			}
-			return client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + clusterAPISuffix}, true
-		},
+		key: keyWithSuffix(clusterAPISuffix),
 		clusters: func(object client.Object) []Cluster {
 			name, _ := clusterAPIName(object)
 			return []Cluster{{Namespace: object.GetNamespace(), Name: name}}
@@ -87,7 +76,7 @@ func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) 
 			}
 			return forUsers(secret, other, options.MaxBytes), nil
 		},
-		build: kubeconfig,
+		build: kubeconfigDecoder(options, clusterAPIKey),
 	}, options)
 }
 
@@ -186,15 +175,11 @@ func ClusterAPIClusters(hub client.WithWatch, o ClusterAPIOptions) (*HubResolver
 	if o.Ready == nil {
 		o.Ready = ControlPlaneInitialized
 	}
-	named, err := labels.NewRequirement(clusterAPILabel, selection.Exists, nil)
-	if err != nil {
-		return nil, err
-	}
 
 	return Referenced(hub, ReferenceOptions{
 		HubOptions:     o.HubOptions,
 		Kind:           schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: o.Version, Kind: "Cluster"},
-		SecretSelector: labels.NewSelector().Add(*named),
+		SecretSelector: withLabel(nil, clusterAPILabel, ""),
 		Reference: func(cluster *unstructured.Unstructured) (SecretReference, error) {
 			if !o.Ready(cluster) {
 				return SecretReference{}, ErrNotReady
@@ -216,14 +201,9 @@ func accessOfCluster(cluster *unstructured.Unstructured, secret *corev1.Secret, 
 	if ofOtherControlPlane(cluster, secret) {
 		return Access{}, fmt.Errorf("%w: this one is for the users of another cluster, by its owner", ErrSecretNotFound)
 	}
-	data, err := firstValue(secret.Data, clusterAPIKey)
-	if err != nil {
-		return Access{}, err
-	}
-
-	return Kubeconfig(data, KubeconfigOptions{Allow: o.Allow, MaxBytes: o.MaxBytes},
+	return o.kubeconfig(secret.Data, []string{clusterAPIKey},
 		ObjectRef{Kind: cluster.GetKind(), Namespace: cluster.GetNamespace(), Name: cluster.GetName()},
-		ObjectRef{Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name})
+		secretRef(client.ObjectKeyFromObject(secret)))
 }
 
 // ofOtherControlPlane reports whether a Secret with the name and the label of a

@@ -28,8 +28,9 @@ type convention struct {
 	// related are kinds that are watched as a whole. Secrets and ConfigMaps
 	// that are not among them are watched one by one.
 	related []kind
-	// key derives the primary object's key from the cluster, where possible.
-	key func(Cluster) (client.ObjectKey, bool)
+	// key derives the primary object's key from the cluster; one without a name
+	// means that no object describes it. Nil where it cannot be derived.
+	key func(Cluster) client.ObjectKey
 	// clusters returns the clusters that a primary object describes.
 	clusters func(client.Object) []Cluster
 	// second, if set, reports whether a primary object only repeats how to reach
@@ -51,6 +52,19 @@ type input struct {
 	// get returns the projection of another object: one of a related kind, or a
 	// Secret or ConfigMap.
 	get func(ObjectRef) (any, error)
+}
+
+// from makes an access from another object, which its errors name.
+func (in input) from(ref ObjectRef, decode func(object any) (Access, error)) (Access, error) {
+	object, err := in.get(ref)
+	var access Access
+	if err == nil {
+		access, err = decode(object)
+	}
+	if err != nil {
+		return Access{}, fail(in.cluster, ref, err)
+	}
+	return access, nil
 }
 
 // kind selects objects of one kind.
@@ -201,16 +215,14 @@ func named(ref ObjectRef) (kind, bool) {
 		namespace: ref.Namespace,
 		fields:    fields.OneTermEqualSelector("metadata.name", ref.Name),
 	}
-	matches := func(object client.Object) bool {
+	ours := func(object client.Object) bool {
 		return client.ObjectKeyFromObject(object) == client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
 	}
 	switch ref.Kind {
 	case kindSecret:
-		out.gvk = secretGVK
-		out.project = func(object client.Object) any { return projectIf(matches(object), object, trimSecret) }
+		out.gvk, out.project = secretGVK, projecting(ours, trimSecret)
 	case kindConfigMap:
-		out.gvk = configMapGVK
-		out.project = func(object client.Object) any { return projectIf(matches(object), object, trimConfigMap) }
+		out.gvk, out.project = configMapGVK, projecting(ours, trimConfigMap)
 	default:
 		return kind{}, false
 	}
@@ -218,14 +230,16 @@ func named(ref ObjectRef) (kind, bool) {
 	return out, true
 }
 
-// projectIf returns an untyped nil for an object that does not belong to the
-// convention: a nil pointer in an interface would not be nil.
-func projectIf[O client.Object](ours bool, object client.Object, project func(O) any) any {
-	typed, ok := object.(O)
-	if !ours || !ok {
-		return nil
+// projecting returns a kind's project for objects of one Go type. ours reports
+// whether an object belongs to the convention; nil means that all do.
+func projecting[O client.Object](ours func(client.Object) bool, project func(O) any) func(client.Object) any {
+	return func(object client.Object) any {
+		typed, ok := object.(O)
+		if !ok || ours != nil && !ours(object) {
+			return nil
+		}
+		return project(typed)
 	}
-	return project(typed)
 }
 
 // trimSecret keeps the fields that describe a cluster, and who wrote them.

@@ -65,7 +65,7 @@ func (d description) access(allow Allow, refs []ObjectRef) (Access, error) {
 		}
 	}
 
-	return newAccess(config, d.proxy, refs)
+	return newAccess(config, d.proxy, nil, refs)
 }
 
 // trust decides how the server is verified.

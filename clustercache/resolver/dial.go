@@ -189,11 +189,9 @@ func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
 	}
 
 	if flight != nil {
-		patience := time.NewTimer(hubPatience)
-		defer patience.Stop()
 		select {
 		case <-flight:
-		case <-patience.C:
+		case <-time.After(hubPatience):
 		case <-ctx.Done():
 		}
 	}

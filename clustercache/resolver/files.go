@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
+	"github.com/fleetcache/fleetcache/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 

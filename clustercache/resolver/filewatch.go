@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"time"
 
@@ -104,24 +105,19 @@ func (f *FileResolver) publish(last, next *fileScan) {
 	if last == nil {
 		last = &fileScan{}
 	}
-	changed := map[Cluster]struct{}{}
-	for cluster, now := range next.answers {
-		if before, had := last.answers[cluster]; !had || !before.equal(now) {
-			changed[cluster] = struct{}{}
-		}
-	}
-	for cluster := range last.answers {
-		if _, has := next.answers[cluster]; !has {
-			changed[cluster] = struct{}{}
-		}
-	}
 	for path, err := range next.failed {
 		if before := last.failed[path]; before == nil || before.Error() != err.Error() {
 			f.options.Logger.Error(err, "No kubeconfig can be read from a path", "path", path)
 		}
 	}
-	for cluster := range changed {
-		f.changes.Publish(cluster)
+	all := maps.Clone(next.answers)
+	maps.Copy(all, last.answers)
+	for cluster := range all {
+		before, had := last.answers[cluster]
+		now, has := next.answers[cluster]
+		if had != has || !before.equal(now) {
+			f.changes.Publish(cluster)
+		}
 	}
 }
 

@@ -68,24 +68,12 @@ func Flux(hub client.WithWatch, options FluxOptions) (*HubResolver, error) {
 	if options.Kind.Kind == "" {
 		return nil, errors.New("resolver: Flux needs a Kind")
 	}
-	return newHubResolver(hub, convention{
-		primary: kind{
-			gvk:       options.Kind,
-			namespace: options.Namespace,
-			labels:    options.Selector,
-			project:   projectFlux,
-		},
-		key:      func(cluster Cluster) (client.ObjectKey, bool) { return cluster, true },
-		clusters: func(object client.Object) []Cluster { return []Cluster{client.ObjectKeyFromObject(object)} },
-		build:    options.build,
-	}, options.HubOptions)
+	described := describedBy(options.HubOptions, options.Kind, nil, "", projectFlux)
+	described.build = options.build
+	return newHubResolver(hub, described, options.HubOptions)
 }
 
-func projectFlux(object client.Object) any {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return nil
-	}
+func projectFlux(u *unstructured.Unstructured) any {
 	if _, there, err := unstructured.NestedMap(u.Object, "spec", "kubeConfig"); !there || err != nil {
 		return nil
 	}
@@ -103,33 +91,29 @@ func projectFlux(object client.Object) any {
 
 func (o FluxOptions) build(in input) (Access, error) {
 	object := in.primary.(fluxObject)
+	var access Access
+	var err error
 	switch {
 	case (object.secret == "") == (object.configMap == ""):
 		return Access{}, invalid("spec.kubeConfig", "needs exactly one of secretRef and configMapRef")
 	case object.secret != "":
-		return o.fromSecret(in, object)
+		ref := ObjectRef{Kind: kindSecret, Namespace: in.ref.Namespace, Name: object.secret}
+		keys := []string{"value", "value.yaml"}
+		if object.secretKey != "" {
+			keys = []string{object.secretKey}
+		}
+		access, err = in.from(ref, func(secret any) (Access, error) {
+			return o.kubeconfig(secret.(*corev1.Secret).Data, keys, in.ref, ref)
+		})
+	default:
+		ref := ObjectRef{Kind: kindConfigMap, Namespace: in.ref.Namespace, Name: object.configMap}
+		access, err = in.from(ref, func(provider any) (Access, error) {
+			return o.fromProvider(in, ref, provider.(*corev1.ConfigMap).Data)
+		})
 	}
 
-	return o.fromConfigMap(in, object)
-}
-
-func (o FluxOptions) fromSecret(in input, object fluxObject) (Access, error) {
-	ref := ObjectRef{Kind: kindSecret, Namespace: in.ref.Namespace, Name: object.secret}
-	value, err := in.get(ref)
 	if err != nil {
-		return Access{}, fail(in.cluster, ref, err)
-	}
-	keys := []string{"value", "value.yaml"}
-	if object.secretKey != "" {
-		keys = []string{object.secretKey}
-	}
-	data, err := firstValue(value.(*corev1.Secret).Data, keys...)
-	if err != nil {
-		return Access{}, fail(in.cluster, ref, err)
-	}
-	access, err := Kubeconfig(data, KubeconfigOptions{Allow: o.Allow, MaxBytes: o.MaxBytes}, in.ref, ref)
-	if err != nil {
-		return Access{}, fail(in.cluster, ref, err)
+		return Access{}, err
 	}
 	return o.impersonate(access, in, object)
 }
@@ -146,19 +130,6 @@ func (o FluxOptions) impersonate(access Access, in input, object fluxObject) (Ac
 }
 
 var fluxFields = &fieldNames{server: "address", ca: "ca.crt"}
-
-func (o FluxOptions) fromConfigMap(in input, object fluxObject) (Access, error) {
-	ref := ObjectRef{Kind: kindConfigMap, Namespace: in.ref.Namespace, Name: object.configMap}
-	value, err := in.get(ref)
-	if err != nil {
-		return Access{}, fail(in.cluster, ref, err)
-	}
-	access, err := o.fromProvider(in, ref, value.(*corev1.ConfigMap).Data)
-	if err != nil {
-		return Access{}, fail(in.cluster, ref, err)
-	}
-	return o.impersonate(access, in, object)
-}
 
 func (o FluxOptions) fromProvider(in input, ref ObjectRef, data map[string]string) (Access, error) {
 	provider := FluxProvider{

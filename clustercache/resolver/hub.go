@@ -6,6 +6,7 @@ package resolver
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/listopts"
 )
@@ -271,10 +272,5 @@ func (h *HubResolver) watch(ctx context.Context) {
 func (h *HubResolver) answered() []Cluster {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-
-	out := make([]Cluster, 0, len(h.last))
-	for cluster := range h.last {
-		out = append(out, cluster)
-	}
-	return out
+	return slices.Collect(maps.Keys(h.last))
 }

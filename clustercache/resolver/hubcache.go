@@ -30,7 +30,6 @@ type hubCache struct {
 
 	// Owned by the goroutine of run.
 	whole      []*listWatch // of the kinds that are watched as a whole; the first is the primary kind's
-	unheard    map[*listWatch]struct{}
 	named      map[objectID]*listWatch
 	objects    map[objectID]*held
 	candidates map[Cluster]map[objectID]struct{} // primary objects that describe a cluster
@@ -75,7 +74,6 @@ func newHubCache(h *HubResolver) *hubCache {
 	return &hubCache{
 		h:          h,
 		events:     make(chan event),
-		unheard:    map[*listWatch]struct{}{},
 		named:      map[objectID]*listWatch{},
 		objects:    map[objectID]*held{},
 		candidates: map[Cluster]map[objectID]struct{}{},
@@ -121,9 +119,7 @@ func (c *hubCache) run(ctx context.Context) {
 	defer cancel()
 	c.ctx = ctx
 	for _, k := range c.h.kinds() {
-		w := c.start(k)
-		c.whole = append(c.whole, w)
-		c.unheard[w] = struct{}{}
+		c.whole = append(c.whole, c.start(k))
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -164,7 +160,7 @@ func (c *hubCache) start(k kind) *listWatch {
 
 // apply updates the copy, and then the answers that depend on the changes.
 func (c *hubCache) apply(got event) {
-	if !c.follows(got.from) {
+	if got.from.dropped {
 		return // stopped while it was sending
 	}
 	dirty := map[Cluster]struct{}{}
@@ -185,8 +181,9 @@ func (c *hubCache) apply(got event) {
 				c.lose(id, got.from)
 			}
 		}
-		if _, waited := c.unheard[got.from]; waited {
-			c.hear(got.from, dirty)
+		if w := got.from; !w.heard {
+			w.heard = true
+			c.markUsers(w.id, dirty)
 		}
 	}
 
@@ -196,33 +193,11 @@ func (c *hubCache) apply(got event) {
 	c.compute(dirty)
 }
 
-func (c *hubCache) follows(w *listWatch) bool {
-	if slices.Contains(c.whole, w) {
-		return true
-	}
-	for _, other := range c.named {
-		if w == other {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *hubCache) selects(from *listWatch, object client.Object) (found, bool) {
 	if from == c.whole[0] {
 		return c.h.primary(object)
 	}
 	return from.kind.selects(object)
-}
-
-// hear records the first list of a watch.
-func (c *hubCache) hear(w *listWatch, dirty map[Cluster]struct{}) {
-	delete(c.unheard, w)
-	for id, other := range c.named {
-		if w == other {
-			c.markUsers(id, dirty)
-		}
-	}
 }
 
 // put adds or updates an object.

@@ -16,7 +16,7 @@ var errPending = errors.New("not read yet")
 // compute renews the answers of the dirty clusters, once everything was listed,
 // and reports those that differ.
 func (c *hubCache) compute(dirty map[Cluster]struct{}) {
-	if slices.ContainsFunc(c.whole, func(w *listWatch) bool { _, waits := c.unheard[w]; return waits }) {
+	if slices.ContainsFunc(c.whole, func(w *listWatch) bool { return !w.heard }) {
 		return
 	}
 	first := !c.isSynced()
@@ -98,11 +98,11 @@ func (c *hubCache) get(id objectID) (any, error) {
 			return nil, missingObject(id)
 		}
 		w = c.start(k)
+		w.id = id
 		c.named[id] = w
-		c.unheard[w] = struct{}{}
 	}
 
-	if _, waits := c.unheard[w]; waits {
+	if !w.heard {
 		return nil, errPending
 	}
 	return nil, missingObject(id)
@@ -142,8 +142,8 @@ func (c *hubCache) forget(id objectID) {
 		return
 	}
 	w.cancel()
+	w.dropped = true
 	delete(c.named, id)
-	delete(c.unheard, w)
 	delete(c.objects, id)
 }
 

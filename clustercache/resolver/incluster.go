@@ -76,19 +76,11 @@ func (p pod) access(refs ...ObjectRef) (Access, error) {
 	if err = errors.Join(err, caErr); err != nil {
 		return Access{}, fmt.Errorf("%w: the Pod has no service account: %w", ErrNoAccess, err)
 	}
-	access, err := NewAccess(&rest.Config{
+	config := &rest.Config{
 		Host:            "https://" + net.JoinHostPort(p.host, p.port),
 		BearerTokenFile: token,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: ca},
-	}, append(refs, ObjectRef{Kind: kindFile, Name: token}, ObjectRef{Kind: kindFile, Name: ca})...)
-	if err != nil {
-		return Access{}, err
 	}
-	access, err = access.with(func(*rest.Config) {}, string(certificates))
-	if err != nil {
-		return Access{}, err
-	}
-	access.open().trusted = true // not shared yet
-
-	return access, nil
+	refs = append(refs, ObjectRef{Kind: kindFile, Name: token}, ObjectRef{Kind: kindFile, Name: ca})
+	return trustedAccess(config, []string{string(certificates)}, refs)
 }

@@ -42,7 +42,7 @@ func Karmada(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	namespace := options.Namespace
 	options.Namespace = ""
 	return newHubResolver(hub, convention{
-		primary: kind{gvk: karmadaClusterGVK, labels: options.Selector, project: projectKarmada},
+		primary: kind{gvk: karmadaClusterGVK, labels: options.Selector, project: projecting(nil, projectKarmada)},
 		key:     keyByName(""),
 		clusters: func(object client.Object) []Cluster {
 			return []Cluster{{Name: object.GetName()}}
@@ -51,11 +51,7 @@ func Karmada(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	}, options)
 }
 
-func projectKarmada(object client.Object) any {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return nil
-	}
+func projectKarmada(u *unstructured.Unstructured) any {
 	text := func(path ...string) string {
 		value, _, _ := unstructured.NestedString(u.Object, append([]string{"spec"}, path...)...)
 		return value

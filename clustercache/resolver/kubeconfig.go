@@ -6,10 +6,9 @@ package resolver
 import (
 	"bytes"
 	"encoding/base64"
-	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -179,29 +178,18 @@ func hasAnchor(node *yaml.Node) bool {
 	return node.Anchor != "" || node.Kind == yaml.AliasNode || slices.ContainsFunc(node.Content, hasAnchor)
 }
 
+// lineNumber finds a line number in a parser's error.
+var lineNumber = regexp.MustCompile(`line \d{1,9}`)
+
 // notKubeconfig returns the error for a document that a parser refuses. It
 // omits the cause, which quotes the document: for a duplicate name even all
 // users with their tokens. A line number is safe.
-func notKubeconfig(cause error) error { return invalid("", "is not a kubeconfig"+atLine(cause)) }
-
-// atLine finds a line number in a parser's error.
-func atLine(err error) string {
-	text := err.Error()
-	const mark = "line "
-	for i := 0; i+len(mark) < len(text); i++ {
-		if text[i:i+len(mark)] != mark {
-			continue
-		}
-		end := i + len(mark)
-		for end < len(text) && '0' <= text[end] && text[end] <= '9' {
-			end++
-		}
-		if n, err := strconv.Atoi(text[i+len(mark) : end]); err == nil {
-			return fmt.Sprintf(" (line %d)", n)
-		}
+func notKubeconfig(cause error) error {
+	reason := "is not a kubeconfig"
+	if line := lineNumber.FindString(cause.Error()); line != "" {
+		reason += " (" + line + ")"
 	}
-
-	return ""
+	return invalid("", reason)
 }
 
 // fromContext makes an access from one context, and returns the files it read

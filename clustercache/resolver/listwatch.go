@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 const (
@@ -53,6 +55,11 @@ type listWatch struct {
 	emit   func(context.Context, event)
 	cancel context.CancelFunc
 	failed int // watches in a row that did not begin; owned by run
+
+	// Owned by the hubCache:
+	id      objectID // of the only object, if it is one of hubCache.named
+	heard   bool     // the first list has come
+	dropped bool     // no answer depends on it any more
 }
 
 // run follows the kind until ctx ends.
@@ -72,7 +79,7 @@ func (w *listWatch) run(ctx context.Context) {
 		w.logger.V(min(failures, 1)).Info("cannot follow objects of the hub, will retry",
 			"kind", w.kind.gvk.Kind, "error", err.Error())
 		failures++
-		sleep(ctx, backoff.Step())
+		timetable.Sleep(ctx, backoff.Step())
 	}
 }
 
@@ -84,15 +91,6 @@ func newBackoff() wait.Backoff {
 		Jitter:   0.5,
 		Steps:    64,
 		Cap:      20 * time.Second,
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

@@ -83,8 +83,7 @@ func (h *HubResolver) buildUnprotected(
 
 // find returns the primary object that describes the cluster.
 func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) {
-	key, derived := h.convention.key(cluster)
-	if !derived {
+	if h.convention.key == nil {
 		all, err := h.list(ctx)
 		if err != nil {
 			return found{}, fail(cluster, ObjectRef{}, err)
@@ -105,7 +104,7 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 		return slices.MinFunc(all, compareCandidates(cluster)), nil
 	}
 
-	kind := h.convention.primary
+	kind, key := h.convention.primary, h.convention.key(cluster)
 	if key.Name == "" || kind.namespace != "" && key.Namespace != kind.namespace {
 		return found{}, h.missing(cluster)
 	}
@@ -157,9 +156,12 @@ func (h *HubResolver) second(f found, peer func(client.ObjectKey) (any, error)) 
 // missing returns the error for a cluster that no object describes.
 func (h *HubResolver) missing(cluster Cluster) error {
 	kind := h.convention.primary
-	key, derived := h.convention.key(cluster)
+	var key client.ObjectKey
+	if h.convention.key != nil {
+		key = h.convention.key(cluster)
+	}
 	switch {
-	case !derived || key.Name == "":
+	case key.Name == "":
 		return fail(cluster, ObjectRef{}, ErrClusterNotFound)
 	case kind.gvk == secretGVK:
 		return fail(cluster, kind.ref(key), kind.lacks(ErrSecretNotFound))

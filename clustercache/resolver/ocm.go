@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -41,32 +40,28 @@ func OCM(hub client.WithWatch, options OCMOptions) (*HubResolver, error) {
 	if options.ServiceAccount == "" {
 		return nil, errors.New("resolver: OCM needs a ServiceAccount")
 	}
-	selector, err := withRequirement(options.Selector,
-		"authentication.open-cluster-management.io/is-managed-serviceaccount", selection.Equals, "true")
-	if err != nil {
-		return nil, err
-	}
 	described := convention{
 		primary: kind{
 			gvk:       secretGVK,
 			namespace: options.Namespace,
-			labels:    selector,
-			fields:    fields.OneTermEqualSelector("metadata.name", options.ServiceAccount),
-			project: func(object client.Object) any {
-				return projectIf(object.GetName() == options.ServiceAccount, object, trimSecret)
-			},
+			labels: withLabel(options.Selector,
+				"authentication.open-cluster-management.io/is-managed-serviceaccount", "true"),
+			fields: fields.OneTermEqualSelector("metadata.name", options.ServiceAccount),
+			project: projecting(func(object client.Object) bool {
+				return object.GetName() == options.ServiceAccount
+			}, trimSecret),
 		},
-		key: func(cluster Cluster) (client.ObjectKey, bool) {
+		key: func(cluster Cluster) client.ObjectKey {
 			if cluster.Namespace != "" || cluster.Name == "" {
-				return client.ObjectKey{}, true
+				return client.ObjectKey{}
 			}
-			return client.ObjectKey{Namespace: cluster.Name, Name: options.ServiceAccount}, true
+			return client.ObjectKey{Namespace: cluster.Name, Name: options.ServiceAccount}
 		},
 		clusters: func(object client.Object) []Cluster { return []Cluster{{Name: object.GetNamespace()}} },
 		build:    options.build,
 	}
 	if options.Endpoint == nil {
-		described.related = []kind{{gvk: managedClusterGVK, project: projectManagedCluster}}
+		described.related = []kind{{gvk: managedClusterGVK, project: projecting(nil, projectManagedCluster)}}
 	}
 
 	return newHubResolver(hub, described, options.HubOptions)
@@ -132,12 +127,8 @@ func endpointOf(in input, ref ObjectRef) (Endpoint, map[string]string, error) {
 }
 
 // projectManagedCluster keeps what describes the cluster.
-func projectManagedCluster(object client.Object) any {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return nil
-	}
-	out := managedCluster{labels: object.GetLabels()}
+func projectManagedCluster(u *unstructured.Unstructured) any {
+	out := managedCluster{labels: u.GetLabels()}
 	configs, _, _ := unstructured.NestedSlice(u.Object, "spec", "managedClusterClientConfigs")
 	if len(configs) == 0 {
 		out.err = ErrNotReady

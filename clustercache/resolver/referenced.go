@@ -121,7 +121,7 @@ func Referenced(hub client.WithWatch, options ReferenceOptions) (*HubResolver, e
 			gvk:       secretGVK,
 			namespace: namespace,
 			labels:    options.SecretSelector,
-			project:   func(object client.Object) any { return projectIf(true, object, trimSecret) },
+			project:   projecting(nil, trimSecret),
 		}}
 	}
 
@@ -134,12 +134,12 @@ func describedBy(
 	options HubOptions, gvk schema.GroupVersionKind, id func(*unstructured.Unstructured) (Cluster, bool), calls string,
 	project func(*unstructured.Unstructured) any,
 ) convention {
-	key := func(Cluster) (client.ObjectKey, bool) { return client.ObjectKey{}, false }
+	var key func(Cluster) client.ObjectKey
 	if id == nil {
 		id = func(object *unstructured.Unstructured) (Cluster, bool) {
 			return client.ObjectKeyFromObject(object), true
 		}
-		key = func(cluster Cluster) (client.ObjectKey, bool) { return cluster, true }
+		key = func(cluster Cluster) client.ObjectKey { return cluster }
 	}
 
 	return convention{
@@ -148,16 +148,12 @@ func describedBy(
 			namespace: options.Namespace,
 			labels:    options.Selector,
 			calls:     calls,
-			project: func(object client.Object) any {
-				u, ok := object.(*unstructured.Unstructured)
-				if !ok {
+			project: projecting(nil, func(object *unstructured.Unstructured) any {
+				if _, ok := id(object); !ok {
 					return nil
 				}
-				if _, ok = id(u); !ok {
-					return nil
-				}
-				return project(u)
-			},
+				return project(object)
+			}),
 		},
 		key: key,
 		clusters: func(object client.Object) []Cluster {
@@ -283,32 +279,15 @@ func (o ReferenceOptions) build(in input) (Access, error) {
 		return Access{}, object.err
 	}
 	ref := ObjectRef{Kind: kindSecret, Namespace: object.Namespace, Name: object.Name}
-	value, err := in.get(ref)
-	if err != nil {
-		return Access{}, fail(in.cluster, ref, err)
-	}
-	secret := value.(*corev1.Secret)
-	var access Access
-	if o.Decode != nil {
-		access, err = o.Decode(object.object.DeepCopy(), secret.DeepCopy())
-	} else {
-		access, err = o.kubeconfig(object.Key, secret, in.ref, ref)
-	}
-
-	if err != nil {
-		return Access{}, fail(in.cluster, ref, err)
-	}
-	return access, nil
-}
-
-func (o ReferenceOptions) kubeconfig(key string, secret *corev1.Secret, refs ...ObjectRef) (Access, error) {
 	keys := o.Keys
-	if key != "" {
-		keys = []string{key}
+	if object.Key != "" {
+		keys = []string{object.Key}
 	}
-	data, err := firstValue(secret.Data, keys...)
-	if err != nil {
-		return Access{}, err
-	}
-	return Kubeconfig(data, KubeconfigOptions{Allow: o.Allow, MaxBytes: o.MaxBytes}, refs...)
+	return in.from(ref, func(found any) (Access, error) {
+		secret := found.(*corev1.Secret)
+		if o.Decode != nil {
+			return o.Decode(object.object.DeepCopy(), secret.DeepCopy())
+		}
+		return o.kubeconfig(secret.Data, keys, in.ref, ref)
+	})
 }

@@ -62,18 +62,13 @@ func Secrets(hub client.WithWatch, options SecretOptions) (*HubResolver, error) 
 
 func (o SecretOptions) convention(build func(input) (Access, error)) convention {
 	id := o.ID
-	key := func(Cluster) (client.ObjectKey, bool) { return client.ObjectKey{}, false }
+	var key func(Cluster) client.ObjectKey
 	if id == nil {
 		id = func(secret *corev1.Secret) (Cluster, bool) {
 			name, ok := strings.CutSuffix(secret.Name, o.NameSuffix)
 			return Cluster{Namespace: secret.Namespace, Name: name}, ok && name != ""
 		}
-		key = func(cluster Cluster) (client.ObjectKey, bool) {
-			if cluster.Name == "" {
-				return client.ObjectKey{}, true
-			}
-			return client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + o.NameSuffix}, true
-		}
+		key = keyWithSuffix(o.NameSuffix)
 	}
 
 	out := convention{
@@ -93,16 +88,15 @@ func (o SecretOptions) convention(build func(input) (Access, error)) convention 
 	if o.Type != "" {
 		out.primary.fields = fields.OneTermEqualSelector("type", string(o.Type))
 	}
-	out.primary.project = func(object client.Object) any {
-		secret, ok := object.(*corev1.Secret)
-		if !ok || o.Type != "" && secret.Type != o.Type || !strings.HasSuffix(secret.Name, o.NameSuffix) {
+	out.primary.project = projecting(nil, func(secret *corev1.Secret) any {
+		if o.Type != "" && secret.Type != o.Type || !strings.HasSuffix(secret.Name, o.NameSuffix) {
 			return nil
 		}
 		if _, ok := id(secret); !ok {
 			return nil
 		}
 		return trimSecret(secret)
-	}
+	})
 
 	return out
 }
@@ -115,12 +109,7 @@ func MulticlusterRuntime(hub client.WithWatch, options HubOptions) (*HubResolver
 	if options.Namespace == "" {
 		return nil, errors.New("resolver: MulticlusterRuntime needs a Namespace")
 	}
-	selector, err := withRequirement(options.Selector,
-		"sigs.k8s.io/multicluster-runtime-kubeconfig", selection.Equals, "true")
-	if err != nil {
-		return nil, err
-	}
-	options.Selector = selector
+	options.Selector = withLabel(options.Selector, "sigs.k8s.io/multicluster-runtime-kubeconfig", "true")
 	described := SecretOptions{HubOptions: options, ID: byName}.convention(kubeconfigDecoder(options, "kubeconfig"))
 	described.key = keyByName(options.Namespace)
 
@@ -142,12 +131,23 @@ func VClusterName(secret *corev1.Secret) (Cluster, bool) {
 // byName is the ID of conventions that have all Secrets in one namespace.
 func byName(secret *corev1.Secret) (Cluster, bool) { return Cluster{Name: secret.Name}, true }
 
-func keyByName(namespace string) func(Cluster) (client.ObjectKey, bool) {
-	return func(cluster Cluster) (client.ObjectKey, bool) {
-		if cluster.Namespace != "" || cluster.Name == "" {
-			return client.ObjectKey{}, true
+func keyByName(namespace string) func(Cluster) client.ObjectKey {
+	return func(cluster Cluster) client.ObjectKey {
+		if cluster.Namespace != "" {
+			return client.ObjectKey{}
 		}
-		return client.ObjectKey{Namespace: namespace, Name: cluster.Name}, true
+		return client.ObjectKey{Namespace: namespace, Name: cluster.Name}
+	}
+}
+
+// keyWithSuffix is the key of conventions whose Secrets have the cluster's name
+// and a suffix.
+func keyWithSuffix(suffix string) func(Cluster) client.ObjectKey {
+	return func(cluster Cluster) client.ObjectKey {
+		if cluster.Name == "" {
+			return client.ObjectKey{}
+		}
+		return client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + suffix}
 	}
 }
 
@@ -161,18 +161,13 @@ func Istio(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		options.Namespace = "istio-system"
 	}
-	selector, err := withRequirement(options.Selector, "istio/multiCluster", selection.Equals, "true")
-	if err != nil {
-		return nil, err
-	}
 	return newHubResolver(hub, convention{
 		primary: kind{
 			gvk:       secretGVK,
 			namespace: options.Namespace,
-			labels:    selector,
-			project:   func(object client.Object) any { return projectIf(true, object, trimSecret) },
+			labels:    withLabel(options.Selector, "istio/multiCluster", "true"),
+			project:   projecting(nil, trimSecret),
 		},
-		key: func(Cluster) (client.ObjectKey, bool) { return client.ObjectKey{}, false },
 		clusters: func(object client.Object) []Cluster {
 			var out []Cluster
 			for _, key := range slices.Sorted(maps.Keys(object.(*corev1.Secret).Data)) {
@@ -190,13 +185,18 @@ func Istio(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 // under the first of the keys that exists.
 func kubeconfigDecoder(options HubOptions, keys ...string) func(input) (Access, error) {
 	return func(in input) (Access, error) {
-		secret, _ := in.primary.(*corev1.Secret)
-		data, err := firstValue(secret.Data, keys...)
-		if err != nil {
-			return Access{}, err
-		}
-		return Kubeconfig(data, KubeconfigOptions{Allow: options.Allow, MaxBytes: options.MaxBytes}, in.ref)
+		return options.kubeconfig(in.primary.(*corev1.Secret).Data, keys, in.ref)
 	}
+}
+
+// kubeconfig makes an access from the kubeconfig under the first of the keys
+// that exists.
+func (o HubOptions) kubeconfig(data map[string][]byte, keys []string, refs ...ObjectRef) (Access, error) {
+	value, err := firstValue(data, keys...)
+	if err != nil {
+		return Access{}, err
+	}
+	return Kubeconfig(value, KubeconfigOptions{Allow: o.Allow, MaxBytes: o.MaxBytes}, refs...)
 }
 
 // firstValue returns the value of the first key that exists.
@@ -213,17 +213,16 @@ func missingKey(keys ...string) error {
 	return fmt.Errorf("%w: %s", ErrKeyMissing, strings.Join(keys, ", "))
 }
 
-// withRequirement adds a requirement on a label to a selector, which may be
-// nil.
-func withRequirement(
-	selector labels.Selector, key string, op selection.Operator, values ...string,
-) (labels.Selector, error) {
+// withLabel adds to a selector, which may be nil, that there is a label of this
+// package's conventions, with the value, if that is not empty.
+func withLabel(selector labels.Selector, key, value string) labels.Selector {
 	if selector == nil {
 		selector = labels.Everything()
 	}
-	requirement, err := labels.NewRequirement(key, op, values)
-	if err != nil {
-		return nil, errors.Join(errors.New("resolver: invalid label selector"), err)
+	operator, values := selection.Exists, []string(nil)
+	if value != "" {
+		operator, values = selection.Equals, []string{value}
 	}
-	return selector.Add(*requirement), nil
+	requirement, _ := labels.NewRequirement(key, operator, values) // key and value are valid
+	return selector.Add(*requirement)
 }

@@ -4,6 +4,7 @@
 package sharding
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -75,7 +76,7 @@ type notifier struct {
 
 	mu struct {
 		sync.Mutex
-		queue   []notice
+		queue   []func() // what run has to do, in order
 		stopped bool
 		// waiting are the subscribers that a Warm or Draining waits for.
 		waiting map[topic]*wait
@@ -86,12 +87,6 @@ type notifier struct {
 type topic struct {
 	event EventType
 	slot  int
-}
-
-// notice is an action, or a new subscriber.
-type notice struct {
-	action     protocol.Action
-	subscriber *subscriber
 }
 
 // wait is the subscribers that have not called Done.
@@ -111,13 +106,13 @@ func newNotifier(s *Sharding) *notifier {
 	return n
 }
 
-func (n *notifier) add(a protocol.Action) { n.push(notice{action: a}) }
+func (n *notifier) add(a protocol.Action) { n.push(func() { n.deliver(a) }) }
 
-func (n *notifier) subscribe(sub *subscriber) { n.push(notice{subscriber: sub}) }
+func (n *notifier) subscribe(sub *subscriber) { n.push(func() { n.welcome(sub) }) }
 
-func (n *notifier) push(x notice) {
+func (n *notifier) push(do func()) {
 	n.mu.Lock()
-	n.mu.queue = append(n.mu.queue, x)
+	n.mu.queue = append(n.mu.queue, do)
 	n.mu.Unlock()
 	n.signal()
 }
@@ -144,12 +139,8 @@ func (n *notifier) run() {
 		n.mu.queue = nil
 		n.mu.Unlock()
 
-		for _, x := range queue {
-			if x.subscriber != nil {
-				n.welcome(x.subscriber)
-			} else {
-				n.deliver(x.action)
-			}
+		for _, do := range queue {
+			do()
 		}
 		if stopped {
 			return
@@ -192,7 +183,7 @@ func (n *notifier) deliver(a protocol.Action) {
 	case Lost:
 		n.state[e.Slot] = Event{}
 	}
-	n.prune()
+	n.subscribers = slices.DeleteFunc(n.subscribers, func(sub *subscriber) bool { return sub.ended.Load() })
 	if e.Type != Warm && e.Type != Draining {
 		for _, sub := range n.subscribers {
 			n.call(sub, e)
@@ -204,17 +195,6 @@ func (n *notifier) deliver(a protocol.Action) {
 	for _, sub := range n.subscribers {
 		n.call(sub, n.finishable(sub, e, a.Token))
 	}
-}
-
-// prune removes the subscribers that have ended.
-func (n *notifier) prune() {
-	var rest []*subscriber
-	for _, sub := range n.subscribers {
-		if !sub.ended.Load() {
-			rest = append(rest, sub)
-		}
-	}
-	n.subscribers = rest
 }
 
 func (n *notifier) call(sub *subscriber, e Event) {
@@ -279,16 +259,14 @@ func (n *notifier) finish(x topic, token int64, sub *subscriber) {
 // forget ends all waits for a subscriber.
 func (n *notifier) forget(sub *subscriber) {
 	n.mu.Lock()
-	over := map[topic]int64{}
+	waits := map[topic]int64{}
 	for x, w := range n.mu.waiting {
-		delete(w.by, sub)
-		if len(w.by) == 0 {
-			over[x] = w.token
-			delete(n.mu.waiting, x)
+		if w.by[sub] {
+			waits[x] = w.token
 		}
 	}
 	n.mu.Unlock()
-	for x, token := range over {
-		n.s.finished(x.event, x.slot, token)
+	for x, token := range waits {
+		n.finish(x, token, sub)
 	}
 }

@@ -94,24 +94,16 @@ type prediction struct {
 }
 
 func newPrediction(leases []coordinationv1.Lease, change Change) (*prediction, error) {
-	p := &prediction{identities: map[string]string{}, clusters: change.Clusters}
-	var members []protocol.Lease
-	for i := range leases {
-		l, ours := decode(&leases[i])
-		switch {
-		case !ours:
-		case l.Role == protocol.Charter:
-			p.formerSlots, p.slots = l.Slots, l.Slots
-		case l.Role == protocol.Member:
-			members = append(members, l)
-		}
+	charter, members, _ := sorted(leases)
+	p := &prediction{
+		formerSlots: charter.Slots,
+		slots:       cmp.Or(change.Slots, charter.Slots),
+		identities:  map[string]string{},
+		clusters:    change.Clusters,
 	}
-	p.before = planOf(members, p.slots)
+	p.before = planOf(members, p.formerSlots)
 	if len(p.before.Members) == 0 {
 		return nil, &OptionError{Field: "leases", Err: errors.New("no Lease of the group has a plan")}
-	}
-	if change.Slots != 0 {
-		p.slots = change.Slots
 	}
 	if p.slots < 1 || p.slots > maxSlots {
 		err := fmt.Errorf("%d is not between 1 and %d", p.slots, maxSlots)

@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
 )
@@ -69,9 +70,9 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 		out.Program = l.Annotations[programAnnotation]
 		out.Selector = l.Annotations[selectorAnnotation]
 	case protocol.Member:
-		out.Identity = value(l.Spec.HolderIdentity)
-		out.Renewed = value(l.Spec.RenewTime).Time
-		out.TTL = time.Duration(value(l.Spec.LeaseDurationSeconds)) * time.Second
+		out.Identity = ptr.Deref(l.Spec.HolderIdentity, "")
+		out.Renewed = ptr.Deref(l.Spec.RenewTime, metav1.MicroTime{}).Time
+		out.TTL = time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second
 		out.Renewal, _ = strconv.ParseInt(l.Annotations[renewalAnnotation], 10, 64) // 0: none
 		out.Leaving = l.Annotations[leavingAnnotation] != ""
 		out.Plan = decodePlan(l.Annotations[planAnnotation], l.Annotations[standbysAnnotation])
@@ -81,20 +82,30 @@ func decode(l *coordinationv1.Lease) (protocol.Lease, bool) {
 		out.Loads = decodeLoads(l.Annotations[loadsAnnotation])
 		out.Warm, _ = base64.StdEncoding.DecodeString(l.Annotations[warmAnnotation]) // or none
 	case protocol.Slot:
-		out.Holder = value(l.Spec.HolderIdentity)
-		out.Token = int64(value(l.Spec.LeaseTransitions))
-		out.Since = value(l.Spec.AcquireTime).Time
+		out.Holder = ptr.Deref(l.Spec.HolderIdentity, "")
+		out.Token = int64(ptr.Deref(l.Spec.LeaseTransitions, 0))
+		out.Since = ptr.Deref(l.Spec.AcquireTime, metav1.MicroTime{}).Time
 		out.Slot, err = strconv.Atoi(l.Annotations[slotAnnotation])
 	}
 	return out, known && err == nil
 }
 
-func value[T any](p *T) T {
-	var zero T
-	if p == nil {
-		return zero
+// sorted returns the Leases of a group by their roles. The charter is blank if it
+// is not among them.
+func sorted(leases []coordinationv1.Lease) (charter protocol.Lease, members, slots []protocol.Lease) {
+	for i := range leases {
+		l, ours := decode(&leases[i])
+		switch {
+		case !ours:
+		case l.Role == protocol.Charter:
+			charter = l
+		case l.Role == protocol.Member:
+			members = append(members, l)
+		case l.Role == protocol.Slot:
+			slots = append(slots, l)
+		}
 	}
-	return *p
+	return charter, members, slots
 }
 
 // blank returns a Lease of the group without content.
@@ -128,7 +139,7 @@ func (s *Sharding) foreign(l *coordinationv1.Lease) (owner string, foreign bool)
 		return fmt.Sprintf("group %q", group), true
 	}
 	owner = "something else than a sharding"
-	if holder := value(l.Spec.HolderIdentity); holder != "" {
+	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" {
 		owner += fmt.Sprintf(", held by %q", holder)
 	}
 	if len(l.ManagedFields) > 0 {

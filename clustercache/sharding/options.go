@@ -4,6 +4,7 @@
 package sharding
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -129,14 +130,14 @@ func (o *Options) complete() error {
 		}
 	}
 
-	setDefault(&o.Program, mainPackage())
-	setDefault(&o.Slots, DefaultSlots)
-	setDefault(&o.RenewInterval, DefaultRenewInterval)
-	setDefault(&o.LeaseDuration, DefaultLeaseDuration)
-	setDefault(&o.SettleTime, DefaultSettleTime)
-	setDefault(&o.WarmTimeout, DefaultWarmTimeout)
-	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
-	setDefault(&o.Weight, protocol.DefaultWeight)
+	o.Program = cmp.Or(o.Program, mainPackage())
+	o.Slots = cmp.Or(o.Slots, DefaultSlots)
+	o.RenewInterval = cmp.Or(o.RenewInterval, DefaultRenewInterval)
+	o.LeaseDuration = cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
+	o.SettleTime = cmp.Or(o.SettleTime, DefaultSettleTime)
+	o.WarmTimeout = cmp.Or(o.WarmTimeout, DefaultWarmTimeout)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, DefaultDrainTimeout)
+	o.Weight = cmp.Or(o.Weight, protocol.DefaultWeight)
 	for _, d := range []*time.Duration{&o.SettleTime, &o.WarmTimeout, &o.DrainTimeout} {
 		*d = max(*d, 0)
 	}
@@ -160,13 +161,6 @@ func (o *Options) complete() error {
 		return &OptionError{Field: "Weight", Err: err}
 	}
 	return nil
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // ownFor is how long after sending a renewal the replica owns its slots. Clocks

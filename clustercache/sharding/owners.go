@@ -22,20 +22,7 @@ import (
 // compared with the clocks of the replicas. It does no I/O. The error is an
 // [*OptionError] if the Lease of the group is not among them.
 func Owners(leases []coordinationv1.Lease, now time.Time) (*ownership.Group, error) {
-	var members, slots []protocol.Lease
-	var charter protocol.Lease
-	for i := range leases {
-		l, ours := decode(&leases[i])
-		switch {
-		case !ours:
-		case l.Role == protocol.Charter:
-			charter = l
-		case l.Role == protocol.Member:
-			members = append(members, l)
-		case l.Role == protocol.Slot:
-			slots = append(slots, l)
-		}
-	}
+	charter, members, slots := sorted(leases)
 	if charter.Slots < 1 || charter.Slots > maxSlots {
 		err := errors.New("the Lease of the group is required, and is not among them")
 		return nil, &OptionError{Field: "leases", Err: err}

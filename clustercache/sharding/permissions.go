@@ -67,14 +67,11 @@ func (s *Sharding) review(ctx context.Context, verb string) (allowed, ok bool) {
 		}
 
 		s.log.Info("cannot ask the hub what is permitted, will retry", "error", err.Error())
-		timer := time.NewTimer(retryMax)
 		select {
-		case <-timer.C:
+		case <-time.After(retryMax):
 		case <-ctx.Done():
-			timer.Stop()
 			return false, false
 		case <-s.closing:
-			timer.Stop()
 			return false, false
 		}
 	}

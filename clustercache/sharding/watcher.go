@@ -72,13 +72,11 @@ func (w *watcher) run(ctx context.Context) {
 
 // sleep waits for d, or less if a refresh is asked for.
 func (w *watcher) sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-w.refresh:
 		w.version = ""
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 

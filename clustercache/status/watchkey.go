@@ -42,31 +42,19 @@ func (k WatchKey) String() string {
 	return s.String()
 }
 
-// watchKeyJSON is the JSON form of a key.
-type watchKeyJSON struct {
-	Cluster       clusterJSON `json:"cluster"` // empty: the hub
-	APIVersion    string      `json:"apiVersion"`
-	Kind          string      `json:"kind"`
-	Namespace     string      `json:"namespace,omitempty"`
-	LabelSelector string      `json:"labelSelector,omitempty"`
-	FieldSelector string      `json:"fieldSelector,omitempty"`
-}
-
-// clusterJSON is the JSON form of a cluster's key.
-type clusterJSON struct {
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
-}
-
 // MarshalJSON returns the key with the field names of a manifest.
 func (k WatchKey) MarshalJSON() ([]byte, error) {
+	type cluster struct {
+		Namespace string `json:"namespace,omitempty"`
+		Name      string `json:"name,omitempty"`
+	}
 	version, kind := k.GVK.ToAPIVersionAndKind()
-	return json.Marshal(watchKeyJSON{
-		Cluster:       clusterJSON{Namespace: k.Cluster.Namespace, Name: k.Cluster.Name},
-		APIVersion:    version,
-		Kind:          kind,
-		Namespace:     k.Namespace,
-		LabelSelector: k.LabelSelector,
-		FieldSelector: k.FieldSelector,
-	})
+	return json.Marshal(struct {
+		Cluster       cluster `json:"cluster"` // empty: the hub
+		APIVersion    string  `json:"apiVersion"`
+		Kind          string  `json:"kind"`
+		Namespace     string  `json:"namespace,omitempty"`
+		LabelSelector string  `json:"labelSelector,omitempty"`
+		FieldSelector string  `json:"fieldSelector,omitempty"`
+	}{cluster(k.Cluster), version, kind, k.Namespace, k.LabelSelector, k.FieldSelector})
 }

@@ -6,6 +6,7 @@ package watchset
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,7 +26,7 @@ type consumer struct {
 	name   string // of the handler, in errors
 	handle func(context.Context, Event) error
 	status func(Status) // nil if nothing is to be notified
-	queue  *queue[item]
+	queue  *queue
 	ctx    context.Context //nolint:containedctx // ended by stop
 	cancel context.CancelFunc
 
@@ -36,8 +37,7 @@ type consumer struct {
 		// reported is the last delivered status of each entry; the zero value
 		// if there is none.
 		reported map[string]report
-		calls    map[*call]struct{}  // those under way
-		callers  map[uint64]struct{} // the goroutines of these calls
+		calls    map[*call]struct{} // those under way
 		stopped  bool
 	}
 }
@@ -46,7 +46,8 @@ type consumer struct {
 type call struct {
 	streamKey
 
-	returned chan struct{} // closed when the handler has returned
+	goroutine atomic.Uint64 // on which the handler runs
+	returned  chan struct{} // closed when the handler has returned
 }
 
 // item is an object of a stream or, without a name, the status of an entry.
@@ -62,7 +63,7 @@ func newConsumer(s *Set, name string, workers int) *consumer {
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.mu.streams = map[streamKey]*stream{}
 	c.mu.reported = map[string]report{}
-	c.mu.calls, c.mu.callers = map[*call]struct{}{}, map[uint64]struct{}{}
+	c.mu.calls = map[*call]struct{}{}
 	return c
 }
 
@@ -91,23 +92,18 @@ func (f *feed) Handle(e informerpool.Event) {
 
 // Replayed implements informerpool.ReplayHandler.
 func (f *feed) Replayed(informerpool.Key) {
-	f.consumer.change(f.stream, func(st *stream) []client.ObjectKey {
-		if st.feed != f {
-			return nil
-		}
-		return st.sweep(f.target)
-	})
-}
-
-// change changes a stream, and queues the objects that f returns.
-func (c *consumer) change(st *stream, f func(*stream) []client.ObjectKey) {
+	c := f.consumer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.changeLocked(st, f)
+	if f.stream.feed == f {
+		c.changedLocked(f.stream, f.stream.sweep(f.target))
+	}
 }
 
-func (c *consumer) changeLocked(st *stream, f func(*stream) []client.ObjectKey) {
-	for _, o := range f(st) {
+// changedLocked queues objects of a stream that has changed, and forgets the
+// stream if it is drained.
+func (c *consumer) changedLocked(st *stream, objects []client.ObjectKey) {
+	for _, o := range objects {
 		c.queue.add(item{st.streamKey, o})
 	}
 	if st.drained() && c.mu.streams[st.streamKey] == st {
@@ -156,7 +152,7 @@ func (c *consumer) end(entries []*entry, gone []string) []*call {
 	for _, e := range entries {
 		ended[e.streamKey()] = true
 		if st := c.mu.streams[e.streamKey()]; st != nil {
-			c.changeLocked(st, (*stream).end)
+			c.changedLocked(st, st.end())
 		}
 	}
 	for _, name := range gone {
@@ -181,7 +177,7 @@ func (c *consumer) evict(cluster client.ObjectKey) {
 
 	for _, st := range c.mu.streams {
 		if st.cluster == cluster && st.feed != nil {
-			c.changeLocked(st, (*stream).evict)
+			c.changedLocked(st, st.evict())
 		}
 	}
 }
@@ -207,7 +203,7 @@ func (c *consumer) work(it item) error {
 	}
 	e, p := st.next(it.object)
 	if p == nil {
-		c.changeLocked(st, func(*stream) []client.ObjectKey { return nil }) // it may be drained
+		c.changedLocked(st, nil)
 		c.mu.Unlock()
 		return nil
 	}
@@ -225,12 +221,13 @@ func (c *consumer) work(it item) error {
 			"attempt", e.Attempt+1)
 	}
 
-	c.change(st, func(st *stream) []client.ObjectKey {
-		if !st.settle(it.object, e, p, err) || err != nil {
-			return nil
-		}
-		return []client.ObjectKey{it.object}
-	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var more []client.ObjectKey
+	if st.settle(it.object, e, p, err) && err == nil {
+		more = append(more, it.object)
+	}
+	c.changedLocked(st, more)
 	return err
 }
 
@@ -265,7 +262,7 @@ func (c *consumer) beginCallLocked(key streamKey) *call {
 // call calls a function of the user, and recovers from its panic.
 func (c *consumer) call(under *call, f func() error, keysAndValues ...any) error {
 	err := c.set.cc.Protect(c.name, func() error {
-		defer c.called()()
+		under.goroutine.Store(callback.Goroutine())
 		return f()
 	}, append(keysAndValues, "entry", under.entry, "cluster", clustername.Of(under.cluster))...)
 
@@ -277,27 +274,17 @@ func (c *consumer) call(under *call, f func() error, keysAndValues ...any) error
 	return err
 }
 
-// called records that the goroutine is in a call of the handler, until the
-// returned function is called.
-func (c *consumer) called() func() {
+// calls reports whether the calling goroutine is in a call of the handler.
+func (c *consumer) calls() bool {
 	id := callback.Goroutine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.callers[id] = struct{}{}
-
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.mu.callers, id)
+	for under := range c.mu.calls {
+		if under.goroutine.Load() == id {
+			return true
+		}
 	}
-}
-
-// calls reports whether the calling goroutine is in a call of the handler.
-func (c *consumer) calls() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, in := c.mu.callers[callback.Goroutine()]
-	return in
+	return false
 }
 
 // connect connects feeds to the watches of their entries.
@@ -318,10 +305,10 @@ func (c *consumer) connect(feeds []*feed) {
 	}
 }
 
-// stop ends the delivery. It is idempotent and does not wait.
+// stop ends the delivery. It is idempotent and does not wait. What is queued is
+// dropped: work looks whether the consumer has stopped.
 func (c *consumer) stop() {
 	c.cancel()
-	c.queue.stop()
 	var registrations []*clustercache.Registration
 	c.mu.Lock()
 	c.mu.stopped = true
@@ -333,6 +320,7 @@ func (c *consumer) stop() {
 	clear(c.mu.streams)
 	c.mu.Unlock()
 
+	c.queue.stop()
 	for _, r := range registrations {
 		r.Release()
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/wants"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
@@ -68,19 +69,7 @@ func (e *EntryError) Unwrap() error { return e.Err }
 var errRequired = errors.New("required")
 
 // String returns a short readable form for logs and errors.
-func (e Entry) String() string {
-	text := wants.KindName(e.GVK) + " in cluster " + clustername.Of(e.Cluster)
-	if e.Namespace != "" {
-		text += ", namespace " + e.Namespace
-	}
-	if e.LabelSelector != "" {
-		text += ", labels " + e.LabelSelector
-	}
-	if e.FieldSelector != "" {
-		text += ", fields " + e.FieldSelector
-	}
-	return text
-}
+func (e Entry) String() string { return status.WatchKey(e).String() }
 
 // target is an entry that was validated.
 type target struct {

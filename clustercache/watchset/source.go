@@ -5,6 +5,8 @@ package watchset
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -60,10 +62,7 @@ func (s *Set) attach(ctx context.Context, c *consumer) error {
 		return clustercache.ErrClosed
 	}
 	s.mu.consumers[c] = struct{}{}
-	entries := make([]*entry, 0, len(s.mu.entries))
-	for _, e := range s.mu.entries {
-		entries = append(entries, e)
-	}
+	entries := slices.Collect(maps.Values(s.mu.entries))
 	s.mu.Unlock()
 
 	c.connect(c.begin(entries...))

@@ -14,25 +14,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/changes"
 )
 
 // Directory resolves the clusters that it was given. It lists them, and
 // notifies of changes. A cluster that it does not have is gone for good. All
 // methods are safe for concurrent use.
 type Directory struct {
+	changes changes.Broadcaster
+
 	mu struct {
 		sync.Mutex
 
-		configs     map[client.ObjectKey]func() *rest.Config
-		subscribers map[*subscriber]struct{}
+		configs map[client.ObjectKey]func() *rest.Config
 	}
-}
-
-// subscriber is a call of Notify. Each one gets every change: two cluster
-// caches may share a Directory.
-type subscriber struct {
-	wake    chan struct{} // one slot
-	changed []client.ObjectKey
 }
 
 var (
@@ -45,7 +40,6 @@ var (
 func New() *Directory {
 	d := &Directory{}
 	d.mu.configs = map[client.ObjectKey]func() *rest.Config{}
-	d.mu.subscribers = map[*subscriber]struct{}{}
 	return d
 }
 
@@ -68,19 +62,7 @@ func (d *Directory) Remove(key client.ObjectKey) {
 }
 
 // Changed notifies that the access to a cluster may have changed.
-func (d *Directory) Changed(key client.ObjectKey) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for s := range d.mu.subscribers {
-		if !slices.Contains(s.changed, key) {
-			s.changed = append(s.changed, key)
-		}
-		select {
-		case s.wake <- struct{}{}:
-		default: // it is woken already
-		}
-	}
-}
+func (d *Directory) Changed(key client.ObjectKey) { d.changes.Publish(key) }
 
 // Resolve implements resolver.Resolver.
 func (d *Directory) Resolve(_ context.Context, key client.ObjectKey) (resolver.Access, error) {
@@ -101,43 +83,14 @@ func (d *Directory) Clusters(context.Context) ([]client.ObjectKey, error) {
 	return slices.Collect(maps.Keys(d.mu.configs)), nil
 }
 
-// Notify implements resolver.Notifier.
+// Notify implements resolver.Notifier. Each call gets every change: two cluster
+// caches may share a Directory.
 func (d *Directory) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
-	s := d.subscribe()
-	defer d.unsubscribe(s)
-	for {
-		for _, key := range d.take(s) {
-			changed(key)
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
+	reader := d.changes.Subscribe()
+	defer d.changes.Unsubscribe(reader)
+	known, _ := d.Clusters(ctx) // which does not fail
+	reader.Add(known...)
+	reader.Deliver(ctx, changed)
 
-// subscribe returns a subscriber to whom every known cluster has changed.
-func (d *Directory) subscribe() *subscriber {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := &subscriber{wake: make(chan struct{}, 1), changed: slices.Collect(maps.Keys(d.mu.configs))}
-	d.mu.subscribers[s] = struct{}{}
-
-	return s
-}
-
-func (d *Directory) unsubscribe(s *subscriber) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.mu.subscribers, s)
-}
-
-func (d *Directory) take(s *subscriber) []client.ObjectKey {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	changed := s.changed
-	s.changed = nil
-
-	return changed
+	return nil
 }

@@ -6,7 +6,6 @@ package transport
 import (
 	"context"
 	"net"
-	"time"
 
 	"github.com/go-logr/logr"
 
@@ -29,8 +28,6 @@ type Options struct {
 	// Burst is how many requests may be sent at once. Default 2 × QPS, at
 	// least 1.
 	Burst int
-	// MaxRetryAfter caps the Retry-After header of responses. Default 30 s.
-	MaxRetryAfter time.Duration
 	// MaxUnaryBody is the largest decompressed body, in bytes, of a successful
 	// response that is not a watch. Default 64 MiB.
 	MaxUnaryBody int64
@@ -61,10 +58,9 @@ type Options struct {
 }
 
 const (
-	defaultQPS           = 50
-	defaultMaxRetryAfter = 30 * time.Second
-	defaultMaxUnaryBody  = 64 << 20
-	defaultMaxErrorBody  = 1 << 20
+	defaultQPS          = 50
+	defaultMaxUnaryBody = 64 << 20
+	defaultMaxErrorBody = 1 << 20
 )
 
 var dialer = dial.New(nil)
@@ -82,9 +78,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Burst <= 0 {
 		o.Burst = max(1, int(2*o.QPS))
-	}
-	if o.MaxRetryAfter <= 0 {
-		o.MaxRetryAfter = defaultMaxRetryAfter
 	}
 	if o.MaxUnaryBody <= 0 {
 		o.MaxUnaryBody = defaultMaxUnaryBody

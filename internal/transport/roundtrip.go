@@ -254,7 +254,7 @@ func (t *Transport) admit(
 		}
 	}
 
-	capRetryAfter(resp.Header, t.opts.MaxRetryAfter)
+	capRetryAfter(resp.Header)
 	switch g := by.of(); {
 	case good && g.adopted.Load():
 		b.alive = true

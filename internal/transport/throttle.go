@@ -67,19 +67,22 @@ func (t *throttle) wait(ctx context.Context) error {
 	return err
 }
 
+// maxRetryAfter is the longest that a response may ask clients to wait.
+const maxRetryAfter = 30 * time.Second
+
 // capRetryAfter bounds the Retry-After header: clients sleep for the full
 // duration and ignore their own timeouts.
-func capRetryAfter(h http.Header, limit time.Duration) {
+func capRetryAfter(h http.Header) {
 	value := h.Get("Retry-After")
 	if value == "" {
 		return
 	}
-	wait := limit
+	wait := maxRetryAfter
 	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
 		wait = time.Duration(seconds) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
 		wait = time.Until(at)
 	}
-	seconds := int64(min(max(wait, 0), limit).Round(time.Second) / time.Second)
+	seconds := int64(min(max(wait, 0), maxRetryAfter).Round(time.Second) / time.Second)
 	h.Set("Retry-After", strconv.FormatInt(seconds, 10))
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
+	"github.com/fleetcache/fleetcache/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -36,9 +36,8 @@ type Resolver struct {
 	mu struct {
 		sync.Mutex // taken before the locks of changes
 
-		complete bool // synced is closed
-		entries  map[resolver.Cluster]entry
-		deleted  map[resolver.Cluster]struct{} // until complete
+		entries map[resolver.Cluster]entry
+		deleted map[resolver.Cluster]struct{} // nil once synced is closed
 	}
 }
 
@@ -123,11 +122,10 @@ func (r *Resolver) Synced() {
 }
 
 func (r *Resolver) syncedLocked() {
-	if r.mu.complete {
-		return
+	if r.mu.deleted != nil {
+		r.mu.deleted = nil
+		close(r.synced)
 	}
-	r.mu.complete, r.mu.deleted = true, nil
-	close(r.synced)
 }
 
 func (r *Resolver) setLocked(cluster resolver.Cluster, e entry) (changed bool) {
@@ -139,7 +137,7 @@ func (r *Resolver) setLocked(cluster resolver.Cluster, e entry) (changed bool) {
 func (r *Resolver) deleteLocked(cluster resolver.Cluster) (changed bool) {
 	_, had := r.mu.entries[cluster]
 	delete(r.mu.entries, cluster)
-	if !r.mu.complete {
+	if r.mu.deleted != nil {
 		_, known := r.mu.deleted[cluster]
 		r.mu.deleted[cluster] = struct{}{}
 		had = had || !known
@@ -180,7 +178,7 @@ func (r *Resolver) Resolve(_ context.Context, cluster resolver.Cluster) (resolve
 	switch {
 	case known:
 		return e.Access, e.Err
-	case r.mu.complete || deleted:
+	case r.mu.deleted == nil || deleted:
 		return resolver.Access{}, &resolver.AccessError{Cluster: cluster, Err: resolver.ErrClusterNotFound}
 	}
 

@@ -3,6 +3,20 @@
 
 package h2
 
+// Streams returns the number of streams in use: responses whose body has
+// neither ended nor been closed, and requests waiting for their response.
+func (t *Transport) Streams() (n int) {
+	for _, c := range t.conns() {
+		c.mu.Lock()
+		n += len(c.mu.places.streams)
+		c.mu.Unlock()
+	}
+	return n
+}
+
+// Connections returns the number of connections.
+func (t *Transport) Connections() int { return len(t.conns()) }
+
 // SkipStreams sets the number of the next stream of every connection to id.
 func SkipStreams(t *Transport, id uint32) {
 	for _, c := range t.conns() {

@@ -11,7 +11,7 @@ import (
 )
 
 // Options configures a Transport. Dial is required. A zero in any other field
-// means its default; New panics if a value is out of range.
+// means its default.
 type Options struct {
 	// Dial returns a connection to addr (host:port) on which HTTP/2 was
 	// negotiated, such as a *tls.Conn after its handshake. If the peer does not
@@ -70,20 +70,4 @@ func (o Options) withDefaults() Options {
 	o.ConnWindow = cmp.Or(o.ConnWindow, 4<<20)
 
 	return o
-}
-
-// mustBeValid panics if an option has a value that makes no sense.
-func (o Options) mustBeValid() {
-	switch {
-	case o.Dial == nil:
-		panic("h2: Options.Dial is nil")
-	case o.PingAfter < 0 || o.PingTimeout < 0 || o.IdleTimeout < 0:
-		panic("h2: negative duration in Options")
-	case o.MaxHeaderBytes < 4<<10 || o.MaxHeaderBytes > maxWindow:
-		panic("h2: Options.MaxHeaderBytes out of range")
-	case o.StreamWindow < 16<<10 || o.StreamWindow > maxWindow:
-		panic("h2: Options.StreamWindow out of range")
-	case o.ConnWindow < 64<<10 || o.ConnWindow > maxWindow:
-		panic("h2: Options.ConnWindow out of range")
-	}
 }

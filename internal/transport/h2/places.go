@@ -232,23 +232,3 @@ func (c *conn) endWatches() {
 
 	c.finish(ended...)
 }
-
-// closeIdle closes the connection if it has no streams.
-func (c *conn) closeIdle() {
-	c.mu.Lock()
-	idle := c.mu.places.used() == 0
-	c.mu.places.retired = c.mu.places.retired || idle // prevents a new stream in between
-	c.mu.Unlock()
-
-	if idle {
-		c.close(errIdle)
-	}
-}
-
-// active returns the number of streams.
-func (c *conn) active() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return len(c.mu.places.streams)
-}

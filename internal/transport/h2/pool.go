@@ -185,7 +185,9 @@ func (p *pool) serveLocked() {
 	p.t.running.Go(func() {
 		defer cancel()
 		c, err := p.connect(ctx)
-		p.dialed(d, c, err)
+		if over := p.add(d, c, err); over != nil {
+			c.close(over)
+		}
 	})
 }
 
@@ -244,17 +246,10 @@ func negotiated(nc net.Conn) error {
 	return nil
 }
 
-// dialed ends a dial. If the dial failed, all waiters fail: dialing again would
-// not help them. If another one is in progress, they wait for that, unless the
-// peer has shown that it does not speak HTTP/2.
-func (p *pool) dialed(d *dial, c *conn, err error) {
-	if over := p.add(d, c, err); over != nil {
-		c.close(over)
-	}
-}
-
-// add adds a new connection to the pool. If there is one that may not stay,
-// add returns the error to close it with.
+// add ends a dial, and adds its connection to the pool. If that may not stay,
+// add returns the error to close it with. If the dial failed, all waiters fail:
+// dialing again would not help them. If another one is in progress, they wait
+// for that, unless the peer has shown that it does not speak HTTP/2.
 func (p *pool) add(d *dial, c *conn, err error) (over error) {
 	t := p.t
 	t.mu.Lock()

@@ -65,7 +65,7 @@ func randomLife(t *testing.T, seed uint64) {
 	}
 	all.Wait()
 	require.Zero(t, s.transport.Streams())
-	s.transport.CloseIdleConnections()
+	s.transport.Retire()
 	require.Zero(t, s.transport.Connections())
 }
 

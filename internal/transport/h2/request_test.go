@@ -132,19 +132,3 @@ func TestPeerThatSpeaksSomethingElse(t *testing.T) {
 	_, err = transport.RoundTrip(req)
 	require.ErrorIs(t, err, h2.ErrNotHTTP2)
 }
-
-func TestOptionsOutOfRangePanic(t *testing.T) {
-	dial := func(context.Context, string) (net.Conn, error) { return nil, errors.New("dialed") }
-	for name, opts := range map[string]h2.Options{
-		"no dial":       {},
-		"negative time": {Dial: dial, PingAfter: -1},
-		"small headers": {Dial: dial, MaxHeaderBytes: 1},
-		"small stream":  {Dial: dial, StreamWindow: 1},
-		"small conn":    {Dial: dial, ConnWindow: 1},
-		"large conn":    {Dial: dial, ConnWindow: 1 << 31},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Panics(t, func() { h2.New(opts) })
-		})
-	}
-}

@@ -183,20 +183,3 @@ func TestTransportCloseEndsEverything(t *testing.T) {
 	require.Zero(t, s.transport.Connections())
 	s.transport.Close()
 }
-
-func TestCloseIdleConnectionsSparesThoseInUse(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hang" {
-			hang(w, r)
-		}
-	})
-	resp, err := s.get(t.Context(), "/hang")
-	require.NoError(t, err)
-	s.transport.CloseIdleConnections()
-	require.Equal(t, 1, s.transport.Connections())
-	require.NoError(t, resp.Body.Close())
-	s.transport.CloseIdleConnections()
-	require.Zero(t, s.transport.Connections())
-	s.text(t, "/")
-	require.EqualValues(t, 2, s.dials.Load())
-}

@@ -35,7 +35,7 @@ type stream struct {
 	left     int64 // how much of the declared length is still to come, or unknown
 	window   int32 // what the peer may still send
 	consumed int32 // bytes read since the window was last opened
-	sendable int64 // what we may send; see conn.peerWindow
+	sendable int64 // what we may send; see allowed
 	answered bool  // the headers of the response have been received
 	watch    bool  // never changes
 }

@@ -44,9 +44,7 @@ var _ http.RoundTripper = (*Transport)(nil)
 
 // New returns a Transport. It does not connect yet.
 func New(opts Options) *Transport {
-	opts = opts.withDefaults()
-	opts.mustBeValid()
-	return &Transport{opts: opts, pools: map[string]*pool{}}
+	return &Transport{opts: opts.withDefaults(), pools: map[string]*pool{}}
 }
 
 // RoundTrip implements http.RoundTripper for GET requests over https without a
@@ -141,14 +139,6 @@ func (t *Transport) begin() error {
 	return t.over
 }
 
-// CloseIdleConnections closes the connections that have no streams. It does not
-// block.
-func (t *Transport) CloseIdleConnections() {
-	for _, c := range t.conns() {
-		c.closeIdle()
-	}
-}
-
 // Leave sends no more requests over the connections for which over returns
 // true. Requests that have been sent go on; each connection is closed with its
 // last stream. over is called with what Options.Dial returned. Leave does not
@@ -207,19 +197,6 @@ func (t *Transport) refuse(err error) {
 		}
 	}
 }
-
-// Streams returns the number of streams in use: responses whose body has
-// neither ended nor been closed, and requests waiting for their response.
-func (t *Transport) Streams() int {
-	var n int
-	for _, c := range t.conns() {
-		n += c.active()
-	}
-	return n
-}
-
-// Connections returns the number of connections.
-func (t *Transport) Connections() int { return len(t.conns()) }
 
 func (t *Transport) conns() []*conn {
 	t.mu.Lock()

@@ -223,13 +223,18 @@ func (a *assignment) shares(load int) []int {
 	return out
 }
 
-// within reports whether the loads of members deviate from their shares by at
-// most a number of percent.
-func (a *assignment) within(loads []int, percent int) bool {
-	sum := 0
+// sum returns the loads of all members that get something.
+func (a *assignment) sum(loads []int) (sum int) {
 	for _, m := range a.able {
 		sum += loads[m]
 	}
+	return sum
+}
+
+// within reports whether the loads of members deviate from their shares by at
+// most a number of percent.
+func (a *assignment) within(loads []int, percent int) bool {
+	sum := a.sum(loads)
 	return !slices.ContainsFunc(a.able, func(m int) bool {
 		share := a.share(m, sum)
 		return 100*max(loads[m]-share, share-loads[m]) > percent*share
@@ -238,10 +243,7 @@ func (a *assignment) within(loads []int, percent int) bool {
 
 // byExcess returns the members by how much their loads exceed their shares.
 func (a *assignment) byExcess(loads []int) (order []int, excess func(m int) int) {
-	sum := 0
-	for _, m := range a.able {
-		sum += loads[m]
-	}
+	sum := a.sum(loads)
 	excess = func(m int) int { return loads[m] - a.share(m, sum) }
 	order = slices.Clone(a.able)
 	slices.SortFunc(order, func(m, n int) int { return cmp.Or(cmp.Compare(excess(m), excess(n)), cmp.Compare(m, n)) })
@@ -393,10 +395,7 @@ func (a *assignment) hand(slot, to int) {
 
 // short returns the members that hold much less than their shares.
 func (a *assignment) short() []int {
-	sum := 0
-	for _, m := range a.able {
-		sum += a.held[m]
-	}
+	sum := a.sum(a.held)
 	return slices.DeleteFunc(slices.Clone(a.able), func(m int) bool {
 		share := a.share(m, sum)
 		return 100*(share-a.held[m]) <= uneven*share
@@ -537,10 +536,7 @@ func (a *assignment) relieve(owner int) bool {
 		return false
 	}
 	slices.SortFunc(order, func(m, n int) int { return cmp.Or(cmp.Compare(excess(m), excess(n)), cmp.Compare(m, n)) })
-	sum := 0
-	for _, m := range a.able {
-		sum += a.held[m]
-	}
+	sum := a.sum(a.held)
 	for _, from := range slices.Backward(order) {
 		if 100*excess(from) <= lopsided*a.total*a.weights[from]/others {
 			continue

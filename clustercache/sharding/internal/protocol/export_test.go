@@ -9,6 +9,18 @@ import (
 	"time"
 )
 
+// Holds returns the token by which the replica owned a slot at the last call of
+// [Replica.Next], whether the slot is draining, and 0 if it did not own the
+// slot. It still does until [Replica.Until].
+func (r *Replica) Holds(n int) (token int64, draining bool) {
+	return r.slots[n].owned, !r.slots[n].draining.IsZero()
+}
+
+// Holder returns the [HolderID] in a slot's Lease, and its token.
+func (r *Replica) Holder(n int) (holder string, token int64) {
+	return r.slots[n].Holder, r.slots[n].Token
+}
+
 // Clone returns a copy of the replica. The two share nothing that changes.
 func (r *Replica) Clone() *Replica {
 	c := *r

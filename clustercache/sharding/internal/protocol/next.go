@@ -44,9 +44,10 @@ func (s *step) reached(t time.Time) bool {
 
 func (s *step) do(a Action) { s.actions = append(s.actions, a) }
 
-// ready reports whether h may be written to.
+// ready reports whether h may be written to: the last write has ended, and has
+// become visible or had the time to.
 func (s *step) ready(h *held) bool {
-	return h.writable(s.now) || !h.busy && s.reached(h.after)
+	return !h.busy && (h.Revision != h.basis || s.reached(h.after))
 }
 
 // write sends a write to h.
@@ -346,15 +347,8 @@ func (s *step) heirReady(n int) bool {
 // takeable reports whether no other member holds a slot.
 func (s *step) takeable(slot *slot) bool {
 	holder := slot.Holder
-	if holder == "" || holder == s.ID() {
-		return true
-	}
-	for _, m := range s.members {
-		if m.id == holder {
-			return false
-		}
-	}
-	return true
+	return holder == "" || holder == s.ID() ||
+		!slices.ContainsFunc(s.members, func(m *member) bool { return m.id == holder })
 }
 
 func (s *step) warm(n int, warm bool) {

@@ -24,8 +24,8 @@ type Plan struct {
 	Counts []int
 }
 
-// fits reports whether p is a plan for a number of slots.
-func (p *Plan) fits(slots int) bool {
+// Fits reports whether p is a plan for a number of slots.
+func (p *Plan) Fits(slots int) bool {
 	within := func(rank []int, least int) bool {
 		return len(rank) == slots && !slices.ContainsFunc(rank, func(i int) bool {
 			return i < least || i >= len(p.Members)
@@ -36,7 +36,7 @@ func (p *Plan) fits(slots int) bool {
 			return false
 		}
 	}
-	return within(p.Owners, 0)
+	return len(p.Members) > 0 && within(p.Owners, 0)
 }
 
 // inputs are all that an assignment depends on. They are compared to find out
@@ -63,7 +63,7 @@ func (s *step) planning() {
 		return
 	}
 	eldest := s.eldest()
-	if eldest != nil && eldest.Plan.fits(len(s.slots)) {
+	if eldest != nil && eldest.Plan.Fits(len(s.slots)) {
 		s.published = eldest.Plan
 	}
 	if eldest == nil || eldest.Name != s.cfg.Member || !s.eligible(eldest) {
@@ -201,22 +201,25 @@ func (s *step) gather(base Plan, gets func(*member) bool) (in inputs, left bool)
 			index[i] = slices.Index(in.identities, m.Identity)
 		}
 	}
-	now := func(rank []int) []int {
-		out := make([]int, len(s.slots))
-		for n, m := range rank {
-			out[n] = -1
-			if m >= 0 {
-				out[n] = index[m]
-			}
-		}
-		return out
-	}
-	in.owners = now(base.Owners)
+	in.owners = renumbered(base.Owners, index, len(s.slots))
 	for _, rank := range base.Standbys {
-		in.standbys = append(in.standbys, now(rank))
+		in.standbys = append(in.standbys, renumbered(rank, index, len(s.slots)))
 	}
 
 	return in, slices.Contains(index, -1)
+}
+
+// renumbered returns a rank of seats with other indexes of the members, given by
+// the former ones. Seats of members that have none, and all seats of a rank of
+// another number of slots, are vacant.
+func renumbered(rank, index []int, slots int) []int {
+	out := slices.Repeat([]int{-1}, slots)
+	for n, m := range rank {
+		if m >= 0 && len(rank) == slots {
+			out[n] = index[m]
+		}
+	}
+	return out
 }
 
 // held returns what the members hold, as a plan. Slots that are free have the

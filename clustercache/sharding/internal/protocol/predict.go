@@ -28,22 +28,17 @@ func Predict(base Plan, members []Candidate, counts []int, standbys, slots int) 
 		next.Members = append(next.Members, m.ID)
 		c.identities, c.weights = append(c.identities, m.Identity), append(c.weights, m.Weight)
 	}
-	now := func(rank []int) []int {
-		out := slices.Repeat([]int{-1}, slots)
-		for n := 0; n < slots && len(rank) == slots; n++ {
-			if rank[n] >= 0 {
-				out[n] = slices.Index(next.Members, base.Members[rank[n]])
-			}
-		}
-		return out
+	var index []int
+	for _, m := range base.Members {
+		index = append(index, slices.Index(next.Members, m))
 	}
-	have := seats{owners: now(base.Owners)}
+	have := seats{owners: renumbered(base.Owners, index, slots)}
 	for i := range standbys {
 		var rank []int
 		if i < len(base.Standbys) {
 			rank = base.Standbys[i]
 		}
-		have.standbys = append(have.standbys, now(rank))
+		have.standbys = append(have.standbys, renumbered(rank, index, slots))
 	}
 	after := assign(c, have, counts, true)
 	next.Owners, next.Standbys = after.owners, after.standbys
@@ -69,6 +64,3 @@ func (p *Plan) Owner(slot int) string {
 	}
 	return p.Members[p.Owners[slot]]
 }
-
-// Fits reports whether the plan is one for a number of slots.
-func (p *Plan) Fits(slots int) bool { return len(p.Members) > 0 && p.fits(slots) }

@@ -86,12 +86,6 @@ type held struct {
 	after time.Time // when to write again on the same basis
 }
 
-// writable reports whether a write may be sent: the last one has ended, and has
-// become visible or had the time to.
-func (h *held) writable(now time.Time) bool {
-	return !h.busy && (h.Revision != h.basis || !now.Before(h.after))
-}
-
 // overtaken reports whether a write to a slot is under way, and the view shows a
 // later revision than the one it replaces: it was carried out, or cannot be any
 // more. Its answer is not waited for.
@@ -211,21 +205,9 @@ func (r *Replica) Until() time.Time {
 	return r.own.until
 }
 
-// Holds returns the token by which the replica owned a slot at the last call of
-// [Replica.Next], whether the slot is draining, and 0 if it did not own the
-// slot. It still does until [Replica.Until].
-func (r *Replica) Holds(n int) (token int64, draining bool) {
-	return r.slots[n].owned, !r.slots[n].draining.IsZero()
-}
-
 // StandsBy reports whether the replica does not own a slot, but may have to
 // take it over.
 func (r *Replica) StandsBy(n int) bool { return r.slots[n].warm && r.slots[n].owned == 0 }
-
-// Holder returns the [HolderID] in a slot's Lease, and its token.
-func (r *Replica) Holder(n int) (holder string, token int64) {
-	return r.slots[n].Holder, r.slots[n].Token
-}
 
 // Mismatch returns a charter of the group that contradicts the Config, and
 // reports whether there is one. Such a replica takes no part.
