@@ -48,15 +48,16 @@ type Key struct {
 
 // String returns a short readable form for logs and errors.
 func (k Key) String() string {
-	s := clustername.Of(k.Cluster) + " " + k.Resource.Resource + "." + k.Resource.Version
+	var s strings.Builder
+	s.WriteString(clustername.Of(k.Cluster) + " " + k.Resource.Resource + "." + k.Resource.Version)
 	for _, part := range [...]struct{ before, value string }{
 		{".", k.Resource.Group}, {" in ", k.Namespace}, {" labels ", k.LabelSelector}, {" fields ", k.FieldSelector},
 	} {
 		if part.value != "" {
-			s += part.before + part.value
+			s.WriteString(part.before + part.value)
 		}
 	}
-	return s
+	return s.String()
 }
 
 // Canonical validates the key and returns it with its selectors in canonical

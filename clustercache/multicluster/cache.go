@@ -103,7 +103,8 @@ func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.List
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)
 	byIndex := func(r fields.Requirement) bool {
-		return r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Cluster(c.key).Indexed(gvk, r.Field)
+		return r.Field != "metadata.name" && r.Field != "metadata.namespace" &&
+			c.cc.Cluster(c.key).Indexed(gvk, r.Field)
 	}
 	return o.FieldSelector != nil && slices.ContainsFunc(o.FieldSelector.Requirements(), byIndex)
 }

@@ -156,7 +156,9 @@ func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, e
 		groups := s.all()
 		if partial.Group != "" {
 			if groups = s.group(partial.Group); len(groups) == 0 {
-				groups = slices.DeleteFunc(s.all(), func(g group) bool { return !strings.HasPrefix(g.name, partial.Group) })
+				groups = slices.DeleteFunc(s.all(), func(g group) bool {
+					return !strings.HasPrefix(g.name, partial.Group)
+				})
 			}
 		}
 		return s.find(groups, partial.Version, func(v *version) *resource { return v.named(name) })

@@ -223,12 +223,12 @@ func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 		},
 		{
 			name: "expired client certificate",
-			healthy: func(t *testing.T) *rest.Config {
+			healthy: func(*testing.T) *rest.Config {
 				expiring.Reissue(time.Now().Add(15 * time.Second))
 				return expiring.Config()
 			},
 			breakIt: none, // it expires by itself
-			repair: func(t *testing.T) *rest.Config {
+			repair: func(*testing.T) *rest.Config {
 				expiring.Reissue(time.Now().Add(time.Hour))
 				return expiring.Config()
 			},
