@@ -103,7 +103,7 @@ func scanned(u *unstructured.Unstructured) (wire.Item, error) {
 	return wire.Scan(b)
 }
 
-// draft is an object that is being packed, and that nobody else has yet.
+// draft is an object that is being packed, before it is handed out.
 type draft struct{ *Object }
 
 // more returns the rare part, to be written to.
