@@ -50,11 +50,46 @@ var classes = func() (c [256]uint8) {
 // first stands for the byte before the first one.
 const first = '"'
 
-// codes are the prefix codes of a dictionary.
+// codes are the prefix codes of a dictionary. The sizes of its words, in bits,
+// determine a code.
 type codes struct {
-	literals               [sorts]*code // by the sort of the byte before, without tables
-	text                   *textTable   // instead of these
+	literals      [sorts][256]uint8 // by the sort of the byte before
+	lengths       [numbers]uint8
+	runs, offsets [2 * numbers]uint8
+	made          lazy[tables]
+}
+
+// all returns the sizes of the words of each code, in the order of a stored
+// dictionary.
+func (c *codes) all() [sorts + 3][]uint8 {
+	return [...][]uint8{c.literals[0][:], c.literals[1][:], c.literals[2][:], c.runs[:], c.lengths[:], c.offsets[:]}
+}
+
+// tables are what a dictionary's codes are written and read with.
+type tables struct {
+	literals               [sorts]*code // to write
+	text                   textTable    // to read literals
 	runs, lengths, offsets *code
+}
+
+// tables returns the tables of the codes.
+func (c *codes) tables() *tables {
+	return c.made.get(func() *tables {
+		t := &tables{
+			runs:    newCode(c.runs[:]),
+			lengths: newCode(c.lengths[:]),
+			offsets: newCode(c.offsets[:]),
+		}
+		for sort := range t.literals {
+			l := newCode(c.literals[sort][:])
+			for at, e := range l.table {
+				t.text[sort<<codeMax|at] = e | entryOf(classes[e.symbol()])<<sortShift
+			}
+			l.table = nil
+			t.literals[sort] = l
+		}
+		return t
+	})
 }
 
 // usage counts the symbols of blocks.
@@ -65,28 +100,15 @@ type usage struct {
 }
 
 // codes returns the codes that write these symbols in the fewest bits.
-func (u *usage) codes() codes {
-	c := codes{
-		runs:    newCode(u.runs[:]),
-		lengths: newCode(u.lengths[:]),
-		offsets: newCode(u.offsets[:]),
-	}
+func (u *usage) codes() *codes {
+	c := new(codes)
 	for sort := range c.literals {
-		c.literals[sort] = newCode(u.literals[sort][:])
+		copy(c.literals[sort][:], codeSizes(u.literals[sort][:]))
 	}
-	c.joinTables()
+	copy(c.lengths[:], codeSizes(u.lengths[:]))
+	copy(c.runs[:], codeSizes(u.runs[:]))
+	copy(c.offsets[:], codeSizes(u.offsets[:]))
 	return c
-}
-
-// joinTables moves the tables of the literals' codes into one.
-func (c *codes) joinTables() {
-	c.text = new(textTable)
-	for sort, l := range c.literals {
-		for at, e := range l.table {
-			c.text[sort<<codeMax|at] = e | entryOf(classes[e.symbol()])<<sortShift
-		}
-		l.table = nil
-	}
 }
 
 // add counts the symbols of a source.
@@ -142,7 +164,7 @@ func (d *dictionary) encode(dst, src []byte) []byte {
 	m := matchers.Get().(*matcher)
 	defer matchers.Put(m)
 	w := bitWriter{b: dst}
-	c := &d.codes
+	c := d.codes.tables()
 	at, offset, sort := 0, d.start, classes[first]
 	for _, s := range m.parse(src, d) {
 		before := 0
@@ -187,7 +209,7 @@ func (d *dictionary) encode(dst, src []byte) []byte {
 // as soon as it has the first enough bytes. It reports whether block is valid.
 func (d *dictionary) decode(dst, block []byte, enough int) bool {
 	r := bitReader{b: block}
-	c := &d.codes
+	c := d.codes.tables()
 	at, offset := 0, d.start
 	for at < enough {
 		r.fill()
@@ -196,7 +218,7 @@ func (d *dictionary) decode(dst, block []byte, enough int) bool {
 			return false
 		}
 		end := min(at+run, enough)
-		r.text(c.text, dst[at:end], sortBefore(dst, at))
+		r.text(&c.text, dst[at:end], sortBefore(dst, at))
 		if at = end; at == enough {
 			break
 		}

@@ -6,6 +6,7 @@ package packed
 import (
 	"encoding/base64"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,7 +117,7 @@ func TestBeginningOfABlockThatIsCutOffIsRefused(t *testing.T) {
 func TestNumbersOfEverySizeComeBack(t *testing.T) {
 	var counts [2 * numbers]uint32
 	counts[1] = 1 << 20 // unequal codes
-	c := newCode(counts[:])
+	c := newCode(codeSizes(counts[:]))
 	var all []uint32
 	for n := uint32(0); n < 1<<18; n += 1 + n/50 {
 		all = append(all, n)
@@ -157,7 +158,7 @@ func TestCodesAreCompleteForEveryDistribution(t *testing.T) {
 				counts[i] = uint32(r.Uint64N(1 + r.Uint64N(1<<20)))
 			}
 		}
-		c := newCode(counts)
+		c := newCode(codeSizes(counts))
 		room := 0
 		for symbol, size := range c.sizes {
 			require.LessOrEqual(t, int(size), codeMax)
@@ -211,19 +212,20 @@ func codecWithBadDictionary(t *testing.T) (*Codec, *Kind) {
 	}
 	require.NotEmpty(t, keep)
 	good := k.dict.newest.Load()
-	bad := *good
-	text := *good.codes.text
-	for at, e := range text {
+	text := *good.codes.tables()
+	for at, e := range text.text {
 		switch e.symbol() {
 		case 'a':
-			text[at] += ('b' - 'a') << 4
+			text.text[at] += ('b' - 'a') << 4
 		case 'b':
-			text[at] -= ('b' - 'a') << 4
+			text.text[at] -= ('b' - 'a') << 4
 		}
 	}
-	bad.codes.text = &text
-	k.dict.newest.Store(&bad)
-	k.dict.all[0].Store(&bad)
+	bad := &dictionary{content: good.content, start: good.start, codes: new(codes), checks: new(checks)}
+	bad.codes.made.get(func() *tables { return &text })
+	t.Cleanup(func() { runtime.KeepAlive(&text) })
+	k.dict.newest.Store(bad)
+	k.dict.all[0].Store(bad)
 
 	return c, k
 }

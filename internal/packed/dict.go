@@ -30,7 +30,8 @@ const (
 	sampleMax = dictMax / 4
 )
 
-// dictionary is immutable, but for its checks. Its memory is its content plus 60 KiB.
+// dictionary is immutable, but for its checks. Its memory is its content, as long
+// as nothing is packed or read.
 type dictionary struct {
 	gen     byte         // how many its process had made before
 	slot    byte         // its number in bodies
@@ -38,16 +39,9 @@ type dictionary struct {
 	public  *Dictionary
 	content []byte
 	start   int // how far before its end the last sample begins
-	at      *positions
-	codes   codes
+	at      lazy[positions]
+	codes   *codes
 	checks  *checks
-}
-
-// forReading returns the dictionary without what only encoding needs.
-func (d *dictionary) forReading() *dictionary {
-	read := *d
-	read.at = nil
-	return &read
 }
 
 // trainer makes the dictionaries of one kind: one from its first objects, and a
@@ -96,9 +90,6 @@ func (t *trainer) publish(d *dictionary) {
 	defer t.mu.Unlock()
 	if old := t.newest.Load(); (old == nil || old.gen < d.gen) && t.placeLocked(d) {
 		t.newest.Store(d)
-		if old != nil {
-			t.all[old.slot].Store(old.forReading())
-		}
 	}
 }
 
@@ -188,8 +179,9 @@ func (s *scratch) sample() []byte {
 	return bytes.Clone(s.plain)
 }
 
-// pays reports whether a dictionary shortens bodies by a tenth, compared both
-// with compression without it and with no compression at all.
+// pays reports whether a dictionary shortens bodies by a tenth, compared with no
+// compression and with compression without any dictionary, or by a twentieth
+// compared with the one before: with another one the text of both is kept.
 func pays(bodies [][]byte, without, with *dictionary) bool {
 	raw, before, after := 0, 0, 0
 	var s scratch
@@ -200,26 +192,30 @@ func pays(bodies [][]byte, without, with *dictionary) bool {
 		after += len(s.seal(with))
 	}
 
+	if without != nil {
+		return after <= before*19/20 && after <= raw*9/10
+	}
 	return after <= before*9/10 && after <= raw*9/10
 }
 
-// newDictionary concatenates the beginnings of bodies. The last one ends up
-// closest to the packed objects. The dictionary has no codes yet.
+// newDictionary makes a dictionary of the beginnings of bodies. It has no codes
+// yet.
 func newDictionary(bodies [][]byte, gen byte) *dictionary {
-	var content, last []byte
+	parts := make([][]byte, 0, len(bodies))
 	for _, b := range bodies {
-		last = b[:min(len(b), sampleMax)]
-		content = append(content, last...)
+		parts = append(parts, b[:min(len(b), sampleMax)])
 	}
-	content = slices.Clone(content[max(len(content)-dictMax, 0):])
-	if len(content) < margin {
+	if len(parts) == 0 {
+		return nil
+	}
+	text, start := textOf(parts)
+	if len(text) < margin {
 		return nil
 	}
 	return &dictionary{
 		gen:     gen,
-		content: content,
-		start:   len(last),
-		at:      index(content),
+		content: slices.Clone(text[max(len(text)-dictMax, 0):]),
+		start:   start,
 		checks:  new(checks),
 	}
 }

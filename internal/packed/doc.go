@@ -26,8 +26,10 @@
 //
 // One [Codec] serves a whole fleet, because clusters of a fleet hold
 // near-identical objects. For each kind it makes a dictionary from the first
-// objects it sees, of about 120 KB. A dictionary is immutable once published,
-// and a body names the dictionary that packed it. Namespaces are stored once.
+// objects it sees: the text of one of them, and what others have besides. What
+// else packing and reading need, about 60 KB, is made when it is needed, and the
+// garbage collector takes it. A dictionary is immutable once published, and a
+// body names the dictionary that packed it. Namespaces are stored once.
 //
 // # Bodies
 //

@@ -34,31 +34,25 @@ func (e entryOf) symbol() int { return int(e >> 4 & 0xff) }
 
 func (e entryOf) size() uint { return uint(e & 15) }
 
-// newCode makes the code that writes symbols with these counts in the fewest
-// bits. Symbols that never occurred count as one.
-func newCode(counts []uint32) *code { return codeOf(codeSizes(counts)) }
-
-// codeOf makes the code whose symbols take these numbers of bits.
-func codeOf(sizes []uint8) *code {
+// newCode makes the code whose symbols take these numbers of bits.
+func newCode(sizes []uint8) *code {
 	c := &code{
 		words: make([]uint16, len(sizes)),
 		sizes: sizes,
 		table: new([1 << codeMax]entryOf),
 	}
-	bySize := make([]int, len(sizes))
-	for symbol := range bySize {
-		bySize[symbol] = symbol
-	}
-	slices.SortStableFunc(bySize, func(a, b int) int { return cmp.Compare(c.sizes[a], c.sizes[b]) })
-
-	word, size := 0, uint8(0)
-	for _, symbol := range bySize {
-		word <<= c.sizes[symbol] - size
-		size = c.sizes[symbol]
-		c.words[symbol] = bits.Reverse16(uint16(word)) >> (16 - size) //nolint:gosec // at most codeMax bits
-		word++
-		for at := int(c.words[symbol]); at < len(c.table); at += 1 << size {
-			c.table[at] = entryOf(symbol<<4 | int(size)) //nolint:gosec // symbols have 8 bits
+	word := 0
+	for size := uint8(1); size <= codeMax; size++ {
+		word <<= 1
+		for symbol, s := range sizes {
+			if s != size {
+				continue
+			}
+			c.words[symbol] = bits.Reverse16(uint16(word)) >> (16 - size) //nolint:gosec // at most codeMax bits
+			word++
+			for at := int(c.words[symbol]); at < len(c.table); at += 1 << size {
+				c.table[at] = entryOf(symbol<<4 | int(size)) //nolint:gosec // symbols have 8 bits
+			}
 		}
 	}
 

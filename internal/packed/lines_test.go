@@ -78,9 +78,9 @@ func TestDamagedLinesAreRefused(t *testing.T) {
 	d := testDictionary([]byte(`{"data":{"token":"0123456789abcdef"},"type":"Opaque"}`))
 	write := func(chars uint32, width uint64) []byte {
 		w := bitWriter{}
-		w.number(d.codes.runs, numbers, 0)
-		w.number(d.codes.lengths, 0, 0)
-		w.number(d.codes.lengths, 0, chars)
+		w.number(d.codes.tables().runs, numbers, 0)
+		w.number(d.codes.tables().lengths, 0, 0)
+		w.number(d.codes.tables().lengths, 0, chars)
 		w.put(1, 1)
 		w.put(width, widthBits)
 		w.put(0, gapBits)

@@ -29,13 +29,15 @@ const (
 // positions maps a hash to its last position in the dictionary.
 type positions [1 << hashBits]uint16
 
-// index builds the positions of a dictionary.
-func index(content []byte) *positions {
-	p := new(positions)
-	for i := 0; i+margin <= len(content); i++ {
-		p[hash(load(content, i))] = uint16(i)
-	}
-	return p
+// positions returns the positions of the dictionary.
+func (d *dictionary) positions() *positions {
+	return d.at.get(func() *positions {
+		p := new(positions)
+		for i := 0; i+margin <= len(d.content); i++ {
+			p[hash(load(d.content, i))] = uint16(i)
+		}
+		return p
+	})
 }
 
 // sequence is a number of bytes that are written as they are, and a match or
@@ -55,6 +57,7 @@ type match struct{ offset, length int }
 type matcher struct {
 	round     uint32 // marks the entries of seen that belong to the current source
 	seen      [1 << hashBits]uint32
+	known     *positions // those of the dictionary, during parse
 	sequences []sequence
 }
 
@@ -79,6 +82,8 @@ func hash(x uint64) uint32 {
 // valid until the next call.
 func (m *matcher) parse(src []byte, d *dictionary) []sequence {
 	m.begin()
+	m.known = d.positions()
+	defer func() { m.known = nil }()
 	offset, done := d.start, 0
 	for i := 0; i+margin <= len(src); {
 		found, saved := m.find(src, i, done, offset, d)
@@ -166,7 +171,7 @@ func (m *matcher) find(src []byte, i, done, offset int, d *dictionary) (best mat
 			best, most = match{i - at, n}, saved
 		}
 	}
-	at := int(d.at[h])
+	at := int(m.known[h])
 	n := matchLen(x, src[i:], d.content[at:])
 	if at += i + len(d.content) - 2*at; n >= minMatch && n*literalBits-offsetBits(at, offset) > most {
 		best, most = match{at, n}, n*literalBits-offsetBits(at, offset)

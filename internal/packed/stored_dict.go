@@ -130,10 +130,7 @@ func (t *trainer) useAdopted() {
 	if best == nil || t.newest.Load() != nil {
 		return
 	}
-	whole := *best
-	whole.at = index(best.content)
-	t.all[best.slot].Store(&whole)
-	t.newest.Store(&whole)
+	t.newest.Store(best)
 	t.gen, t.seen = max(t.gen, int(best.gen)+1), nil
 	t.done.Store(t.gen >= generations)
 }
@@ -154,7 +151,7 @@ func (t *trainer) placeLocked(d *dictionary) bool {
 func (d *dictionary) identify() {
 	sum := sha256.Sum256(d.appendStored(nil))
 	d.id = DictionaryID(sum[:len(d.id)])
-	d.public = &Dictionary{d.forReading()}
+	d.public = &Dictionary{d}
 }
 
 // appendStored appends the content of the dictionary, and the sizes of its
@@ -164,8 +161,8 @@ func (d *dictionary) appendStored(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(d.start)) //nolint:gosec // positive
 	dst = binary.AppendUvarint(dst, uint64(len(d.content)))
 	dst = append(dst, d.content...)
-	for _, c := range d.codes.all() {
-		dst = append(dst, (*c).sizes...)
+	for _, sizes := range d.codes.all() {
+		dst = append(dst, sizes...)
 	}
 	return dst
 }
@@ -187,44 +184,31 @@ func readDictionary(stored []byte) *dictionary {
 		gen:     gen,
 		start:   start,
 		content: append([]byte(nil), p.take(size)...),
+		codes:   new(codes),
 		checks:  new(checks),
 	}
-	for i, c := range d.codes.all() {
-		if *c = codeOfSizes(append([]byte(nil), p.take(alphabets[i])...)); *c == nil {
+	for _, sizes := range d.codes.all() {
+		copy(sizes, p.take(len(sizes)))
+		if !isCode(sizes) {
 			return nil
 		}
 	}
 	if p.failed || len(p.b) > 0 {
 		return nil
 	}
-	d.codes.joinTables()
 	d.identify()
 
 	return d
 }
 
-// alphabets are the sizes of the alphabets of codes.all.
-var alphabets = [...]int{
-	len(usage{}.literals[0]), len(usage{}.literals[1]), len(usage{}.literals[2]),
-	len(usage{}.runs), len(usage{}.lengths), len(usage{}.offsets),
-}
-
-// all returns where the codes are.
-func (c *codes) all() [sorts + 3]**code {
-	return [...]**code{&c.literals[0], &c.literals[1], &c.literals[2], &c.runs, &c.lengths, &c.offsets}
-}
-
-// codeOfSizes returns the code with these sizes, or nil if they are of none.
-func codeOfSizes(sizes []uint8) *code {
+// isCode reports whether there is a code whose words have these sizes.
+func isCode(sizes []uint8) bool {
 	room := 0
 	for _, size := range sizes {
 		if size == 0 || size > codeMax {
-			return nil
+			return false
 		}
 		room += 1 << (codeMax - size)
 	}
-	if room != 1<<codeMax {
-		return nil
-	}
-	return codeOf(sizes)
+	return room == 1<<codeMax
 }
