@@ -133,19 +133,22 @@ func newInformer(p *Pool, key Key) *informer {
 	return i
 }
 
-// run is the informer's goroutine. It runs the reflector to its end, on
-// another goroutine if a user's function ends this one.
+// run is the informer's goroutine. It runs the reflector to its end.
 func (i *informer) run(r *reflector) {
-	ended := false
-	defer func() {
-		if !ended {
-			i.pool.running.Go(func() { i.run(r) })
-		}
-	}()
+	defer i.runOn(r)
 	r.run(i.ctx)
 	r.refusal.End()
-	ended = true
 	i.ended()
+}
+
+// runOn continues on another goroutine if a user's function has ended that of
+// run.
+func (i *informer) runOn(r *reflector) {
+	select {
+	case <-i.done:
+	default:
+		i.pool.running.Go(func() { i.run(r) })
+	}
 }
 
 func (i *informer) ended() {

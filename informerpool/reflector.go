@@ -97,10 +97,7 @@ func (r *reflector) run(ctx context.Context) {
 func (r *reflector) attemptOnce(ctx context.Context) {
 	ctx, forgot := r.informer.progress.begin(ctx)
 	if forgot {
-		r.refusal.End()
-		*r = newReflector(r.informer, r.backoff)
-		r.restores = maxRestores
-		r.informer.published.definition.Store(nil)
+		r.forget()
 	}
 	r.session.relisted, r.session.listens, r.server.answers = false, false, false
 	r.heedAudit(r.informer.progress.takeFinding())
@@ -119,6 +116,17 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 			err = r.endedAt(r.at.resume)
 		}
 	}
+}
+
+// forget makes r a new reflector, which continues no kept state. Inlined, it
+// would add a whole reflector to the frame below which idle informers block.
+//
+//go:noinline
+func (r *reflector) forget() {
+	r.refusal.End()
+	*r = newReflector(r.informer, r.backoff)
+	r.restores = maxRestores
+	r.informer.published.definition.Store(nil)
 }
 
 // heedAudit acts on the finding of an audit.

@@ -186,21 +186,27 @@ func (f *FrameReader) tooLarge() error {
 }
 
 // wait reads the first bytes of a frame into the tiny array. There are as many
-// idle watches as informers in the fleet, so none of them may hold a buffer.
+// idle watches as informers in the fleet, so none of them may hold a buffer, or
+// much stack below the read that blocks.
 func (f *FrameReader) wait() error {
 	f.w.drop()
 	if err := f.w.checkSpace(f.w.space); err != nil {
 		return err
 	}
-	n, err := readSome(f.w.r, f.tiny[:])
-	f.w.readEr = err
-	if n == 0 {
-		return err
+	for range emptyReads {
+		n, err := f.w.r.Read(f.tiny[:])
+		if n == 0 && err == nil {
+			continue
+		}
+		f.w.readEr = err
+		if n == 0 {
+			return err
+		}
+		f.w.take(f.tiny[:n])
+		return nil
 	}
-	f.w.makeRoom()
-	f.w.end += copy(f.w.buf.b, f.tiny[:n])
 
-	return nil
+	return io.ErrNoProgress
 }
 
 // parse finds the type and the object in a frame.

@@ -109,6 +109,12 @@ func (w *window) makeRoom() {
 	w.pos, w.end = 0, n
 }
 
+// take appends bytes that were read apart, into an empty window.
+func (w *window) take(b []byte) {
+	w.makeRoom()
+	w.end += copy(w.buf.b, b)
+}
+
 // drop releases the buffer when nothing is pending.
 func (w *window) drop() {
 	if w.buf != nil && w.pos == w.end {

@@ -103,12 +103,16 @@ type calledBody struct {
 }
 
 // Read implements io.Reader. Idle informers wait here, and there is no separate
-// goroutine for it.
+// goroutine for it. It does what Here does, on less stack.
 func (b *calledBody) Read(data []byte) (n int, err error) {
-	err = b.caller.Here("Source", b.informer, func() (err error) {
-		n, err = b.ReadCloser.Read(data)
-		return err
-	})
+	returned := false
+	defer func() {
+		if v := recover(); !returned {
+			n, err = 0, b.caller.failed(callback.Caught("Source", v), b.informer)
+		}
+	}()
+	n, err = b.ReadCloser.Read(data)
+	returned = true
 	return n, err
 }
 

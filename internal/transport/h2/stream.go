@@ -67,24 +67,29 @@ func (s *stream) await() (*head, error) {
 
 // Read implements io.Reader. Its stack frame is kept small: this is where the
 // goroutines of idle watches wait.
-func (s *stream) Read(p []byte) (int, error) {
+func (s *stream) Read(p []byte) (n int, err error) {
 	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-
-	for s.data.first == nil && s.err == nil {
-		if len(p) == 0 {
-			return 0, nil
-		}
+	for s.data.first == nil && s.err == nil && len(p) > 0 {
 		s.cond.Wait()
 	}
+	n, err = s.takeLocked(p)
+	s.c.mu.Unlock()
 
-	if s.data.first == nil {
+	return n, err
+}
+
+// takeLocked moves received data to p.
+func (s *stream) takeLocked(p []byte) (int, error) {
+	switch {
+	case s.data.first != nil:
+		n := s.data.read(p)
+		s.openLocked(n)
+		return n, nil
+	case s.err != nil:
 		return 0, s.endOfBodyLocked()
 	}
-	n := s.data.read(p)
-	s.openLocked(n)
 
-	return n, nil
+	return 0, nil
 }
 
 // endOfBodyLocked returns the error for a reader that has read everything.
