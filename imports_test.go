@@ -155,7 +155,7 @@ var allowed = map[string][]string{
 	"internal/fleettest": {
 		"clustercache", "clustercache/controller", "clustercache/clustercachetest", "clustercache/events",
 		"clustercache/resolver", "clustercache/status", "informerpool",
-		"internal/certs", "internal/fakeapi", "internal/memnet", "internal/testenv",
+		"internal/certs", "internal/directory", "internal/fakeapi", "internal/memnet", "internal/testenv",
 	},
 	"internal/packed":       {"internal/misfit", "internal/wire"},
 	"internal/pooltest":     {"informerpool"},

@@ -194,7 +194,7 @@ func caseDeletedClusterIsForgotten(t *testing.T) {
 			func(d *fleettest.Directory) { d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound) })
 	})
 	t.Run("the resolver misses its Secret and does not list it", func(t *testing.T) {
-		deletedClusterIsForgotten(t, func(d *fleettest.Directory) { d.Forget(fleettest.Key("a")) })
+		deletedClusterIsForgotten(t, func(d *fleettest.Directory) { d.Remove(fleettest.Key("a")) })
 	})
 }
 

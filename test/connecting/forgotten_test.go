@@ -28,7 +28,7 @@ func TestHazardRemovedClusterIsKnownAgainForAMoment(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
 
-		d.Forget(fleettest.Key("a"))
+		d.Remove(fleettest.Key("a"))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		require.Empty(t, cc.Clusters())

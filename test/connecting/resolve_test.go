@@ -234,7 +234,7 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, cc.Clusters(), 2)
 		require.NoError(t, cc.Cluster(fleettest.Key("a")).Engage())
-		d.ForgetQuietly(fleettest.Key("a"), fleettest.Key("b"))
+		d.RemoveQuietly(fleettest.Key("a"), fleettest.Key("b"))
 		time.Sleep(29 * time.Second)
 		require.Equal(t, []client.ObjectKey{fleettest.Key("a"), fleettest.Key("b")}, cc.Clusters())
 		time.Sleep(2 * time.Minute)
@@ -259,7 +259,7 @@ func TestClusterThatWaitsForItsSecretIsNotGone(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Equal(t, status.PhasePending, fleettest.Status(t, cc).Phase)
 
-		d.Forget(fleettest.Key("a"))
+		d.Remove(fleettest.Key("a"))
 		time.Sleep(20 * time.Second)
 		require.Empty(t, cc.Clusters())
 	})

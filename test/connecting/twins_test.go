@@ -56,7 +56,7 @@ func TestHazardTwoKeysLeadToOneCluster(t *testing.T) {
 		require.Len(t, same("a"), 1)
 		require.Equal(t, 1, book.Count("Two keys lead to the same cluster"), "once, not with each connection")
 
-		d.Forget(fleettest.Key("old-a"))
+		d.Remove(fleettest.Key("old-a"))
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, same("a"))
 		d.Set(fleettest.Key("old-a"), api.Config())
