@@ -6,6 +6,7 @@ package packed
 import (
 	"reflect"
 	"slices"
+	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -58,7 +59,7 @@ func (o *Object) Into(dst runtime.Object) error {
 			return nil
 		}
 	default:
-		if p := planOf(v.Type().Elem()); p.meta && from.typed(p, v.Elem()) {
+		if p := planOf(v.Type().Elem()); p.meta && from.typed(p, v.UnsafePointer()) {
 			dst.GetObjectKind().SetGroupVersionKind(o.kind.gvk)
 			return nil
 		}
@@ -85,9 +86,8 @@ func (o opened) intoByLibrary(dst runtime.Object) error {
 }
 
 // typed reads the object into a struct with ordinary metadata.
-func (o opened) typed(p *plan, v reflect.Value) bool {
-	m, ok := reflect.TypeAssert[*metav1.ObjectMeta](p.fields["metadata"].of(v).Addr())
-	if !ok || !o.objectMeta(m) {
+func (o opened) typed(p *plan, v unsafe.Pointer) bool {
+	if !o.objectMeta((*metav1.ObjectMeta)(unsafe.Add(v, p.fields["metadata"].offset))) {
 		return false
 	}
 	d := newDecoder()
@@ -121,9 +121,8 @@ func (o opened) objectMeta(m *metav1.ObjectMeta) bool {
 	d := newDecoder()
 	defer d.close()
 	d.begin(o.s.metadata())
-	p := planOf(reflect.TypeFor[metav1.ObjectMeta]())
 
-	return p.members(d, reflect.ValueOf(m).Elem())
+	return planOf(reflect.TypeFor[metav1.ObjectMeta]()).members(d, unsafe.Pointer(m))
 }
 
 // content builds the map of an unstructured object.

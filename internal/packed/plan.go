@@ -9,7 +9,9 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"unsafe"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -20,21 +22,21 @@ import (
 // value by value.
 type plan struct {
 	typ    reflect.Type
-	read   func(p *plan, d *decoder, v reflect.Value) bool
+	read   func(p *plan, d *decoder, v unsafe.Pointer) bool
 	null   bool              // null leaves the zero value: read is not called for it
 	elem   *plan             // of pointers, slices and maps
 	fields map[string]*field // of structs
-	order  []*field          // the same, in the order of the struct
+	order  []field           // the same, in the order of the struct
 	meta   bool              // a struct whose "metadata" is a metav1.ObjectMeta
-	spaces sync.Pool         // of pointers to slices of a slice's type, to read elements into
+	spaces sync.Pool         // of *space, of slices, and of *member, of maps
 }
 
 // field is a member of a struct.
 type field struct {
-	index []int  // path through embedded structs
-	bit   uint   // number of the field within the plan
-	key   string // with its quotes and the colon
-	plan  *plan
+	offset uintptr // in the struct, also if embedded structs are between
+	bit    uint    // number of the field within the plan
+	key    string  // with its quotes and the colon
+	plan   *plan
 }
 
 // maxFields is how many fields the set of seen fields can hold.
@@ -85,6 +87,12 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 	case t == reflect.TypeFor[intstr.IntOrString]():
 		p.read = (*plan).intOrString
 		return p
+	case t == reflect.TypeFor[resource.Quantity]():
+		p.read = (*plan).quantity
+		return p
+	case t == reflect.TypeFor[metav1.FieldsV1]():
+		p.read = (*plan).fieldsV1
+		return p
 	case pointer.Implements(unmarshaler):
 		p.read = (*plan).unmarshal
 		return p
@@ -109,7 +117,10 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 		}
 		p.read, p.elem = (*plan).slice, makePlan(t.Elem(), making)
 	case reflect.Map:
-		if t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(textUnmarshaler) {
+		switch {
+		case t == reflect.TypeFor[map[string]string]():
+			p.read = (*plan).stringMapping
+		case t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(textUnmarshaler):
 			p.read, p.elem = (*plan).mapping, makePlan(t.Elem(), making)
 		}
 	case reflect.Interface:
@@ -126,12 +137,13 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 // structure completes the plan of a struct, unless its fields are unusual.
 func (p *plan) structure(making map[reflect.Type]*plan) {
 	fields := map[string]*field{}
-	if !collect(p.typ, nil, fields, making) || len(fields) > maxFields {
+	if !collect(p.typ, 0, fields, making) || len(fields) > maxFields {
 		return
 	}
-	p.fields, p.order = fields, make([]*field, len(fields))
-	for _, f := range fields {
-		p.order[f.bit] = f
+	p.fields, p.order = fields, make([]field, len(fields))
+	for name, f := range fields {
+		p.order[f.bit] = *f
+		fields[name] = &p.order[f.bit]
 	}
 	p.read = (*plan).object
 	m, ok := fields["metadata"]
@@ -141,7 +153,7 @@ func (p *plan) structure(making map[reflect.Type]*plan) {
 // collect adds the fields of a struct. It gives up if the rules of precedence
 // between embedded structs are needed, or if there are options other than
 // omitempty.
-func collect(t reflect.Type, path []int, fields map[string]*field, making map[reflect.Type]*plan) bool {
+func collect(t reflect.Type, offset uintptr, fields map[string]*field, making map[reflect.Type]*plan) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, use := fieldName(f)
@@ -152,9 +164,9 @@ func collect(t reflect.Type, path []int, fields map[string]*field, making map[re
 			continue
 		}
 
-		index := append(append([]int(nil), path...), i)
+		at := offset + f.Offset
 		if use == promotedFields {
-			if f.Type.Kind() != reflect.Struct || !collect(f.Type, index, fields, making) {
+			if f.Type.Kind() != reflect.Struct || !collect(f.Type, at, fields, making) {
 				return false
 			}
 			continue
@@ -164,10 +176,10 @@ func collect(t reflect.Type, path []int, fields map[string]*field, making map[re
 			return false
 		}
 		fields[name] = &field{
-			index: index,
-			bit:   uint(len(fields)),
-			key:   `"` + name + `":`,
-			plan:  makePlan(f.Type, making),
+			offset: at,
+			bit:    uint(len(fields)),
+			key:    `"` + name + `":`,
+			plan:   makePlan(f.Type, making),
 		}
 	}
 

@@ -4,6 +4,7 @@
 package packed
 
 import (
+	"bytes"
 	"math/bits"
 	"unicode/utf8"
 
@@ -157,7 +158,7 @@ func (r *reader) container() {
 	for depth := 0; ; {
 		switch r.b[r.i] {
 		case '"':
-			r.literal()
+			r.skipLiteral()
 			continue
 		case '{', '[':
 			depth++
@@ -170,4 +171,15 @@ func (r *reader) container() {
 
 		r.i++
 	}
+}
+
+// skipLiteral skips a string literal. Only a quote after a backslash may not be
+// its end.
+func (r *reader) skipLiteral() {
+	end := r.i + 1 + bytes.IndexByte(r.b[r.i+1:], '"')
+	if r.b[end-1] == '\\' {
+		r.literal()
+		return
+	}
+	r.i = end + 1
 }
