@@ -144,11 +144,16 @@ func (p plan) fleetOf(ctx context.Context, subject string, n int, disturbed bool
 
 // fleet measures our ClusterCache with the whole fleet.
 func (p plan) fleet(ctx context.Context, r *report) error {
-	f, err := p.fleetOf(ctx, subjects.Fleetcache, p.clusters, true)
-	if err != nil {
-		return err
+	for _, s := range []string{subjects.Fleetcache, subjects.FleetcacheCollecting} {
+		if p.only != "" && p.only != s {
+			continue
+		}
+		f, err := p.fleetOf(ctx, s, p.clusters, true)
+		if err != nil {
+			return err
+		}
+		p.fleetRows(r, s, p.clusters, f)
 	}
-	p.fleetRows(r, subjects.Fleetcache, p.clusters, f)
 	return nil
 }
 
@@ -158,7 +163,8 @@ const boundedClusters = 1000
 
 func (p plan) fleetRows(r *report, subject string, n int, f measure.Figures) {
 	add := func(what string, value float64, unit string, b *bound, always bool) {
-		if subject != subjects.Fleetcache || !always && (n != boundedClusters || p.fleetObjects != full.fleetObjects) {
+		ours := subject == subjects.Fleetcache || subject == subjects.FleetcacheCollecting
+		if !ours || !always && (n != boundedClusters || p.fleetObjects != full.fleetObjects) {
 			b = nil
 		}
 		r.add(fmt.Sprintf("fleet of %d: %s", n, what), subject, value, unit, b)

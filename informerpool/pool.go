@@ -29,6 +29,7 @@ type Pool struct {
 	codec   *packed.Codec
 	calls   calls.Caller
 	lists   *workpool.Queue // gives those that run their permits
+	burst   burst           // of lists and interruptions
 	decoded *decoded.Cache
 	clock   clock
 
@@ -72,6 +73,7 @@ func New(o Options) (*Pool, error) {
 		codec:   codec,
 		calls:   calls.Caller{Logger: o.Logger, OnPanic: o.OnPanic},
 		lists:   workpool.NewLearning(o.ListConcurrency, o.PermitTimeout),
+		burst:   burst{percent: o.BurstGCPercent, size: o.ListConcurrency},
 		decoded: decoded.New(o.DecodedBytes),
 		clock:   clock{zero: time.Now()},
 		ctx:     ctx,
@@ -243,6 +245,7 @@ func (p *Pool) Close(ctx context.Context) error {
 		i.stop(ErrClosed)
 	}
 	p.cancel(ErrClosed)
+	p.burst.close()
 
 	done := make(chan struct{})
 	go func() { // ends with the last reflector: reflectors end with their ctx

@@ -215,6 +215,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 
 	if err != nil {
 		r.failed(err)
+		r.informer.pool.burst.grows()
 	}
 	if errors.Is(err, ErrEpochChanged) {
 		return 0 // Ready knows the new epoch, or waits for it

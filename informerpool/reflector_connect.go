@@ -224,7 +224,7 @@ func (r *reflector) completed(ctx context.Context, s *stream) (*stream, error) {
 // it is deleted. If the stream names one that the list has removed, its states
 // are from before that, and are not applied.
 func (r *reflector) listBehind(ctx context.Context, s *stream) error {
-	release, err := r.informer.pool.lists.Take(ctx) // it has its turn in the cluster
+	release, err := r.informer.pool.permit(ctx) // it has its turn in the cluster
 	if err != nil {
 		return err
 	}

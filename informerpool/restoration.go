@@ -174,7 +174,7 @@ func reachesKept(current, kept string) error {
 // nor packed again.
 func (k *restoration) unpack(ctx context.Context, compare func() error) error {
 	i := k.reflector.informer
-	release, err := i.pool.lists.Take(ctx)
+	release, err := i.pool.permit(ctx)
 	if err != nil {
 		return err
 	}

@@ -64,9 +64,18 @@ func (c *clusterStats) ask(ctx context.Context, s width.Subject, waits func(erro
 	return err
 }
 
+// permit waits for a permit to list.
+func (p *Pool) permit(ctx context.Context) (free func(), err error) {
+	free, err = p.lists.Take(ctx)
+	if err == nil {
+		p.burst.grows()
+	}
+	return free, err
+}
+
 // turn waits for the reflector's turn to list.
 func (s *server) turn(ctx context.Context) (turn, error) {
-	return s.informer.cluster.turn(ctx, subjectOf(&s.informer.key), s.waits, s.informer.pool.lists.Take)
+	return s.informer.cluster.turn(ctx, subjectOf(&s.informer.key), s.waits, s.informer.pool.permit)
 }
 
 // ask asks a question when it is the reflector's turn.

@@ -47,7 +47,7 @@ type Change struct {
 
 // Record records a change that an informer is about to show. It reports whether
 // to call Forget.
-func (c *Changes) Record(of Name, is Change) (crowded bool) {
+func (c *Changes) Record(of Name, is Change) (bursting bool) {
 	if c.of == nil {
 		c.of = map[Name]Change{}
 	}
