@@ -80,7 +80,7 @@ var allowed = map[string][]string{
 	"clustercache/internal/definitions": {"informerpool", "internal/timetable", "internal/wire"},
 	"clustercache/internal/tenure":      {"clustercache/ownership", "internal/timetable"},
 	"clustercache/internal/wants": {
-		"clustercache/internal/definitions", "informerpool",
+		"clustercache/internal/definitions", "informerpool", "internal/few",
 		"internal/listopts", "internal/restmap", "internal/timetable", "internal/traits",
 	},
 	"clustercache/internal/writes": {"informerpool"},
@@ -131,7 +131,7 @@ var allowed = map[string][]string{
 		"informerpool/internal/refusals", "informerpool/internal/rounds",
 		"informerpool/internal/selector", "informerpool/internal/store",
 		"informerpool/internal/width",
-		"internal/callback", "internal/clustername", "internal/identity",
+		"internal/callback", "internal/clustername", "internal/few", "internal/identity",
 		"internal/packed", "internal/sanitize", "internal/timetable", "internal/traits", "internal/wire",
 		"internal/workpool",
 	},

@@ -15,6 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/internal/few"
 )
 
 // Each informer of a resource follows its server at its own pace. What one has
@@ -83,14 +84,14 @@ func (s *siblings) reachLocked(i *informer) {
 func (s *siblings) showLocked(i *informer, synced bool, shows era) {
 	_, is := s.members[i]
 	if is {
-		s.shows[i.lead.showing()]--
+		few.Count(&s.shows, i.lead.showing(), -1)
 	}
 	if i.lead.shows != shows {
 		i.lead.left = 0
 	}
 	i.lead.synced, i.lead.shows = synced, shows
 	if is {
-		s.shows[i.lead.showing()]++
+		few.Count(&s.shows, i.lead.showing(), 1)
 	}
 }
 
@@ -491,7 +492,7 @@ func (l *Lease) Answered(objects ...*Object) {
 	}
 	unheard := map[*informer][]*Object{}
 	s.mu.Lock()
-	starting := s.shows[i.lead.showing()] < len(s.members)
+	starting := s.shows.Get(i.lead.showing()) < len(s.members)
 	for _, o := range objects {
 		version, ordered := o.Version()
 		ahead := ordered && s.current(i) && s.changes.Last(nameOf(o)).At >= version

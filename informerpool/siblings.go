@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ahead"
 	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
+	"github.com/fleetcache/fleetcache/internal/few"
 	"github.com/fleetcache/fleetcache/internal/traits"
 )
 
@@ -25,10 +26,10 @@ type siblings struct {
 
 	mu      sync.Mutex // protects the fields below; no other lock is taken under it
 	members map[*informer]struct{}
-	by      map[string]map[string]map[*informer]struct{} // by namespace, and the one name of their objects
-	labeled map[label]map[*informer]struct{}             // those that select by one label; they are not in by
-	keys    map[string]int                               // how many of them have a label
-	shows   map[showing]int                              // how many of them
+	by      few.Map[string, few.Sets[string, *informer]] // by namespace, and the one name of their objects
+	labeled few.Sets[label, *informer]                   // those that select by one label; they are not in by
+	keys    few.Map[string, int]                         // how many of them have a label
+	shows   few.Map[showing, int]                        // how many of them
 	era     era                                          // the newest history that a list has shown
 	changes ahead.Changes                                // of it
 	ended   uint64                                       // the latest version of it that ended informers have shown
@@ -58,15 +59,7 @@ type showing struct {
 
 func (l *lead) showing() showing { return showing{l.synced, l.shows.epoch} }
 
-func newSiblings() *siblings {
-	return &siblings{
-		members: map[*informer]struct{}{},
-		by:      map[string]map[string]map[*informer]struct{}{},
-		labeled: map[label]map[*informer]struct{}{},
-		keys:    map[string]int{},
-		shows:   map[showing]int{},
-	}
-}
+func newSiblings() *siblings { return &siblings{members: map[*informer]struct{}{}} }
 
 // add adds an informer, unless it is one of them already.
 func (s *siblings) add(i *informer) {
@@ -80,27 +73,18 @@ func (s *siblings) addLocked(i *informer) {
 		return
 	}
 	s.members[i] = struct{}{}
-	s.shows[i.lead.showing()]++
+	few.Count(&s.shows, i.lead.showing(), 1)
 	if len(s.members) > 1 {
 		s.apart.Store(true)
 	}
 	if i.label != (label{}) {
-		if s.labeled[i.label] == nil {
-			s.labeled[i.label] = map[*informer]struct{}{}
-		}
-		s.labeled[i.label][i] = struct{}{}
-		s.keys[i.label.key]++
+		few.Add(&s.labeled, i.label, i)
+		few.Count(&s.keys, i.label.key, 1)
 		return
 	}
-	names := s.by[i.key.Namespace]
-	if names == nil {
-		names = map[string]map[*informer]struct{}{}
-		s.by[i.key.Namespace] = names
-	}
-	if names[i.name] == nil {
-		names[i.name] = map[*informer]struct{}{}
-	}
-	names[i.name][i] = struct{}{}
+	names := s.by.Get(i.key.Namespace)
+	few.Add(&names, i.name, i)
+	s.by.Set(i.key.Namespace, names)
 }
 
 func (s *siblings) remove(i *informer) {
@@ -110,25 +94,20 @@ func (s *siblings) remove(i *informer) {
 		return
 	}
 	delete(s.members, i)
-	s.shows[i.lead.showing()]--
+	few.Count(&s.shows, i.lead.showing(), -1)
 	if i.lead.shows == s.era {
 		s.ended = max(s.ended, i.lead.most)
 	}
 	if i.label != (label{}) {
-		if delete(s.labeled[i.label], i); len(s.labeled[i.label]) == 0 {
-			delete(s.labeled, i.label)
-		}
-		if s.keys[i.label.key]--; s.keys[i.label.key] == 0 {
-			delete(s.keys, i.label.key)
-		}
+		few.Remove(&s.labeled, i.label, i)
+		few.Count(&s.keys, i.label.key, -1)
 		return
 	}
-	names := s.by[i.key.Namespace]
-	if delete(names[i.name], i); len(names[i.name]) == 0 {
-		delete(names, i.name)
-	}
-	if len(names) == 0 {
-		delete(s.by, i.key.Namespace)
+	names := s.by.Get(i.key.Namespace)
+	if few.Remove(&names, i.name, i); names.Len() > 0 {
+		s.by.Set(i.key.Namespace, names)
+	} else {
+		s.by.Delete(i.key.Namespace)
 	}
 }
 
@@ -143,13 +122,13 @@ func (s *siblings) others(of *informer) []*informer {
 func (s *siblings) overlapping(of *informer) (others []*informer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for names := range meeting(s.by, of.key.Namespace) {
-		for informers := range meeting(names, of.name) {
-			others = slices.AppendSeq(others, maps.Keys(informers))
+	for names := range meeting(&s.by, of.key.Namespace) {
+		for informers := range meeting(&names, of.name) {
+			others = slices.AppendSeq(others, informers.Keys())
 		}
 	}
-	for _, informers := range s.labeled {
-		for i := range informers {
+	for informers := range s.labeled.Values() {
+		for i := range informers.Keys() {
 			if of.key.Namespace == "" || i.key.Namespace == "" || i.key.Namespace == of.key.Namespace {
 				others = append(others, i)
 			}
@@ -165,23 +144,23 @@ func (s *siblings) selecting(o *Object) iter.Seq[*informer] {
 		if o == nil {
 			return
 		}
-		pass := func(informers map[*informer]struct{}) bool {
-			for i := range informers {
+		pass := func(informers few.Set[*informer]) bool {
+			for i := range informers.Keys() {
 				if i.selects.Meets(o) && !yield(i) {
 					return false
 				}
 			}
 			return true
 		}
-		for names := range meeting(s.by, o.GetNamespace()) {
+		for names := range meeting(&s.by, o.GetNamespace()) {
 			for _, name := range [...]string{"", o.GetName()} {
-				if !pass(names[name]) {
+				if !pass(names.Get(name)) {
 					return
 				}
 			}
 		}
-		for key := range s.keys {
-			if value, has := o.Label(key); has && !pass(s.labeled[label{key, value}]) {
+		for key := range s.keys.Keys() {
+			if value, has := o.Label(key); has && !pass(s.labeled.Get(label{key, value})) {
 				return
 			}
 		}
@@ -259,13 +238,13 @@ func (s *siblings) doubt(i *informer) {
 
 // meeting yields what concerns a key, or everything if it is empty: the empty
 // key stands for all.
-func meeting[V any](of map[string]V, key string) iter.Seq[V] {
+func meeting[V any](of *few.Map[string, V], key string) iter.Seq[V] {
 	if key == "" {
-		return maps.Values(of)
+		return of.Values()
 	}
 	return func(yield func(V) bool) {
 		for _, k := range [...]string{"", key} {
-			if v, ok := of[k]; ok && !yield(v) {
+			if v, ok := of.Lookup(k); ok && !yield(v) {
 				return
 			}
 		}

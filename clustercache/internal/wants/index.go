@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/few"
 	"github.com/fleetcache/fleetcache/internal/traits"
 )
 
@@ -33,16 +34,14 @@ type Index struct {
 type kind struct {
 	mu sync.RWMutex // protects what follows; only the lock of the index is taken under it
 
-	waiting map[string]wants // those without a lease, by the one name of their objects, if they have one
-	exact   map[scope]*Want  // those with a lease, as in what follows
-	spaces  map[string]wants // by namespace
-	partial map[string]wants // by namespace, those that do not know whether what they lack exists
-	traits  map[trait]wants  // by what its objects have in common
-	keys    map[string]int   // how many traits have a label
-	scoped  *Want            // any, if there is one with a namespace
+	waiting few.Sets[string, *Want] // those without a lease, by the one name of their objects, if they have one
+	exact   few.Map[scope, *Want]   // those with a lease, as in what follows
+	spaces  few.Sets[string, *Want] // by namespace
+	partial few.Sets[string, *Want] // by namespace, those that do not know whether what they lack exists
+	traits  few.Sets[trait, *Want]  // by what its objects have in common
+	keys    few.Map[string, int]    // how many traits have a label
+	scoped  *Want                   // any, if there is one with a namespace
 }
-
-type wants map[*Want]struct{}
 
 // scope is what a want selects, apart from the kind.
 type scope struct{ namespace, name, labels, fields string }
@@ -57,19 +56,8 @@ func newIndex() *Index {
 	return x
 }
 
-func newKind() *kind {
-	return &kind{
-		waiting: map[string]wants{},
-		exact:   map[scope]*Want{},
-		spaces:  map[string]wants{},
-		partial: map[string]wants{},
-		traits:  map[trait]wants{},
-		keys:    map[string]int{},
-	}
-}
-
 // nothing is a kind without wants.
-var nothing = newKind()
+var nothing = &kind{}
 
 // of returns the wants of a kind.
 func (x *Index) of(gvk schema.GroupVersionKind) *kind {
@@ -84,7 +72,7 @@ func (x *Index) addLocked(w *Want) {
 	kinds := *x.kinds.Load()
 	k := kinds[w.GVK]
 	if k == nil {
-		k = newKind()
+		k = &kind{}
 		kinds = maps.Clone(kinds)
 		kinds[w.GVK] = k
 		x.kinds.Store(&kinds)
@@ -92,7 +80,7 @@ func (x *Index) addLocked(w *Want) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w.kind = k
-	put(k.waiting, w.scope.name, w)
+	few.Add(&k.waiting, w.scope.name, w)
 }
 
 // bindLocked records that a want has got its lease.
@@ -100,17 +88,17 @@ func (x *Index) bindLocked(w *Want) {
 	k := x.of(w.GVK)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	drop(k.waiting, w.scope.name, w)
-	k.exact[w.scope] = w
-	put(k.spaces, w.Namespace, w)
+	few.Remove(&k.waiting, w.scope.name, w)
+	k.exact.Set(w.scope, w)
+	few.Add(&k.spaces, w.Namespace, w)
 	for _, t := range w.traits {
-		put(k.traits, t, w)
+		few.Add(&k.traits, t, w)
 		if t.key != "" {
-			k.keys[t.key]++
+			few.Count(&k.keys, t.key, 1)
 		}
 	}
 	if !w.decides() {
-		put(k.partial, w.Namespace, w)
+		few.Add(&k.partial, w.Namespace, w)
 	}
 	if w.Namespace != "" {
 		k.scoped = w
@@ -124,20 +112,17 @@ func (x *Index) bindLocked(w *Want) {
 func (x *Index) removeLocked(w *Want) {
 	k := x.of(w.GVK)
 	k.mu.Lock()
-	drop(k.waiting, w.scope.name, w)
+	few.Remove(&k.waiting, w.scope.name, w)
 	if w.lease != nil {
-		delete(k.exact, w.scope)
-		drop(k.spaces, w.Namespace, w)
+		k.exact.Delete(w.scope)
+		few.Remove(&k.spaces, w.Namespace, w)
 		for _, t := range w.traits {
-			drop(k.traits, t, w)
-			if t.key == "" {
-				continue
-			}
-			if k.keys[t.key]--; k.keys[t.key] == 0 {
-				delete(k.keys, t.key)
+			few.Remove(&k.traits, t, w)
+			if t.key != "" {
+				few.Count(&k.keys, t.key, -1)
 			}
 		}
-		drop(k.partial, w.Namespace, w)
+		few.Remove(&k.partial, w.Namespace, w)
 		x.mu.Lock()
 		x.unkeyLocked(w)
 		x.mu.Unlock()
@@ -145,7 +130,7 @@ func (x *Index) removeLocked(w *Want) {
 	if k.scoped == w {
 		k.scoped = k.anyScoped()
 	}
-	empty := len(k.exact)+len(k.waiting) == 0
+	empty := k.exact.Len()+k.waiting.Len() == 0
 	k.mu.Unlock()
 
 	if empty {
@@ -157,30 +142,15 @@ func (x *Index) removeLocked(w *Want) {
 
 // anyScoped returns a want with a namespace, or nil.
 func (k *kind) anyScoped() *Want {
-	for namespace, of := range k.spaces {
+	for namespace, of := range k.spaces.All() {
 		if namespace == "" {
 			continue
 		}
-		for w := range of {
+		for w := range of.Keys() {
 			return w
 		}
 	}
 	return nil
-}
-
-func put[K comparable](to map[K]wants, at K, w *Want) {
-	if to[at] == nil {
-		to[at] = wants{}
-	}
-	to[at][w] = struct{}{}
-}
-
-func drop[K comparable](from map[K]wants, at K, w *Want) {
-	if of := from[at]; of != nil {
-		if delete(of, w); len(of) == 0 {
-			delete(from, at)
-		}
-	}
 }
 
 // keyLocked records the key of a want's lease, and unkeyLocked forgets it.
@@ -208,9 +178,9 @@ func (x *Index) rekeyLocked(w *Want) {
 
 // any reports whether there is a want with a lease, and waits whether there is
 // one without.
-func (x *Index) any() bool { return x.anyKind(func(k *kind) bool { return len(k.exact) > 0 }) }
+func (x *Index) any() bool { return x.anyKind(func(k *kind) bool { return k.exact.Len() > 0 }) }
 
-func (x *Index) waits() bool { return x.anyKind(func(k *kind) bool { return len(k.waiting) > 0 }) }
+func (x *Index) waits() bool { return x.anyKind(func(k *kind) bool { return k.waiting.Len() > 0 }) }
 
 func (x *Index) anyKind(is func(*kind) bool) bool {
 	for _, k := range *x.kinds.Load() {
@@ -228,7 +198,7 @@ func (x *Index) anyKind(is func(*kind) bool) bool {
 func (k *kind) readable() []*Want {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return slices.Collect(maps.Values(k.exact))
+	return slices.Collect(k.exact.Values())
 }
 
 // unmapped returns the kinds that wait to be looked up, each with its wants.
@@ -248,13 +218,16 @@ func (x *Index) unmapped() map[schema.GroupVersionKind][]*Want {
 // all of them if it is empty. The lock is held.
 func (k *kind) waits(name string) (of []*Want) {
 	if name == "" {
-		for _, named := range k.waiting {
-			of = slices.AppendSeq(of, maps.Keys(named))
+		for named := range k.waiting.Values() {
+			of = slices.AppendSeq(of, named.Keys())
 		}
 		return of
 	}
-	of = slices.Collect(maps.Keys(k.waiting[""]))
-	return slices.AppendSeq(of, maps.Keys(k.waiting[name]))
+	for name := range both("", name) {
+		named := k.waiting.Get(name)
+		of = slices.AppendSeq(of, named.Keys())
+	}
+	return of
 }
 
 // decides reports whether the want knows that an object does not exist which it
@@ -296,7 +269,7 @@ func (x *Index) Covering(to []*Want, gvk schema.GroupVersionKind, key client.Obj
 	for _, name := range names {
 		to = k.append(to, scope{name: name})
 		if !k.namespaced() {
-			for namespace := range k.spaces {
+			for namespace := range k.spaces.Keys() {
 				if namespace != "" {
 					to = k.append(to, scope{namespace: namespace, name: name})
 				}
@@ -309,7 +282,7 @@ func (x *Index) Covering(to []*Want, gvk schema.GroupVersionKind, key client.Obj
 }
 
 func (k *kind) append(to []*Want, at scope) []*Want {
-	if w := k.exact[at]; w != nil {
+	if w := k.exact.Get(at); w != nil {
 		to = append(to, w)
 	}
 	return to
@@ -323,13 +296,12 @@ func (x *Index) Partial(gvk schema.GroupVersionKind, namespace string) (of []*Wa
 	k := x.of(gvk)
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	if len(k.partial) == 0 {
+	if k.partial.Len() == 0 {
 		return nil
 	}
 	for namespace := range k.wider(namespace) {
-		for w := range k.partial[namespace] {
-			of = append(of, w)
-		}
+		partial := k.partial.Get(namespace)
+		of = slices.AppendSeq(of, partial.Keys())
 	}
 	return of
 }
@@ -344,7 +316,7 @@ func (k *kind) wider(namespace string) iter.Seq[string] {
 	if k.namespaced() {
 		return both("", namespace)
 	}
-	return maps.Keys(k.spaces)
+	return k.spaces.Keys()
 }
 
 // both yields two values, or the one that they are.
@@ -378,7 +350,7 @@ func (k *kind) listing(at scope) (of []*Want) {
 				if fields != "" {
 					is.name, is.fields = at.name, at.fields
 				}
-				if w := k.exact[is]; w != nil {
+				if w := k.exact.Get(is); w != nil {
 					of = append(of, w)
 				}
 			}
@@ -402,17 +374,20 @@ func (x *Index) Selecting(gvk schema.GroupVersionKind, key client.ObjectKey, has
 	k := x.of(gvk)
 	k.mu.RLock()
 	var of []*Want
-	for w := range k.traits[trait{name: key.Name}] {
+	named := k.traits.Get(trait{name: key.Name})
+	for w := range named.Keys() {
 		if len(w.traits) == 1 { // or the label finds it
 			of = append(of, w)
 		}
 	}
 	for namespace := range k.wider(key.Namespace) {
-		of = slices.AppendSeq(of, maps.Keys(k.traits[trait{namespace: namespace}]))
+		apart := k.traits.Get(trait{namespace: namespace})
+		of = slices.AppendSeq(of, apart.Keys())
 	}
-	for label := range k.keys {
+	for label := range k.keys.Keys() {
 		if value, ok := has.Lookup(label); ok {
-			of = slices.AppendSeq(of, maps.Keys(k.traits[trait{key: label, value: value}]))
+			labeled := k.traits.Get(trait{key: label, value: value})
+			of = slices.AppendSeq(of, labeled.Keys())
 		}
 	}
 	k.mu.RUnlock()
@@ -440,8 +415,8 @@ func (x *Index) Covered(id Selection) (of []*Want) {
 	k := x.of(id.GVK)
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	from := func(among wants) {
-		for w := range among {
+	from := func(among few.Set[*Want]) {
+		for w := range among.Keys() {
 			if at.covers(w) {
 				of = append(of, w)
 			}
@@ -449,11 +424,11 @@ func (x *Index) Covered(id Selection) (of []*Want) {
 	}
 	switch {
 	case traits[0].name+traits[0].key != "":
-		from(k.traits[traits[0]])
+		from(k.traits.Get(traits[0]))
 	case at.namespace != "" && k.namespaced():
-		from(k.spaces[at.namespace])
+		from(k.spaces.Get(at.namespace))
 	default:
-		for _, among := range k.spaces {
+		for among := range k.spaces.Values() {
 			from(among)
 		}
 	}

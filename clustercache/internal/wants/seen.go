@@ -76,7 +76,7 @@ func (s *Seen) Answered(by *Want, objects ...*informerpool.Object) {
 	by.lease.Answered(objects...)
 	k := by.kind
 	k.mu.RLock()
-	waits := len(k.waiting) > 0
+	waits := k.waiting.Len() > 0
 	k.mu.RUnlock()
 	if !waits {
 		return
