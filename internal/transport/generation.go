@@ -242,6 +242,18 @@ type conn struct {
 	g     *generation
 	l     *lane // nil: it is the mux's
 	ready bool  // counted in lane.ready; guarded by generation.mu
+
+	records *records // nil if what is read may be no TLS; owned by the reader
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.records == nil {
+		return c.Conn.Read(p)
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.records.wanted())])
+	c.records.pass(p[:n])
+	return n, err
 }
 
 // connect makes a connection that the end of the generation cuts.
@@ -254,6 +266,9 @@ func (g *generation) connect(ctx context.Context, network, address string, l *la
 		return nil, &trusted{err: err}
 	}
 	c := &conn{Conn: nc, g: g, l: l}
+	if g.base.Scheme == "https" && g.config.Proxy == nil { // a proxy answers before TLS begins
+		c.records = &records{}
+	}
 	if !g.add(c) { // the generation ended during the dial
 		_ = nc.Close()
 		return nil, g.cause
