@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	readBuffer    = 4 << 10  // larger bodies bypass it
+	readBuffer    = 512      // larger payloads bypass it; under TLS, the record is a buffer as well
 	maxFrame      = 16 << 10 // in both directions: the minimum that every peer must accept, and the most we accept
 	maxTable      = 4 << 10  // of header compression, in either direction
 	initialWindow = 65535    // HTTP/2's default until a setting changes it
