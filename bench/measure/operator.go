@@ -37,8 +37,9 @@ const (
 	cold = 10
 	// waiting is how many changes may wait for the operator.
 	waiting = 1 << 12
-	// sampling is how often the resident memory is looked at.
-	sampling = 100 * time.Millisecond
+	// sampling is how often the resident memory is looked at: by the process that
+	// is measured, so that looks that cost much would hide what its subject does.
+	sampling = time.Second
 )
 
 // operator reconciles one change after the other: it reads the object that has
