@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/bench/measure"
@@ -93,11 +95,14 @@ func inChild(ctx context.Context, arg string, task any) (measure.Figures, error)
 	if err != nil {
 		return nil, err
 	}
-	return run(ctx, self, []string{arg}, task)
+	return run(ctx, self, []string{arg}, task, nil)
 }
 
 // run runs a program that reads a task, and returns the figures that it writes.
-func run(ctx context.Context, path string, args []string, task any) (f measure.Figures, err error) {
+// beside, if it is not nil, is called meanwhile; it ends with its context.
+func run(
+	ctx context.Context, path string, args []string, task any, beside func(context.Context, *os.Process) error,
+) (f measure.Figures, err error) {
 	in, err := json.Marshal(task)
 	if err != nil {
 		return nil, err
@@ -105,7 +110,17 @@ func run(ctx context.Context, path string, args []string, task any) (f measure.F
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, os.Stderr
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	aside, end := context.WithCancel(ctx)
+	var g errgroup.Group
+	if beside != nil {
+		g.Go(func() error { return beside(aside, cmd.Process) })
+	}
+	err = cmd.Wait()
+	end()
+	if err := errors.Join(err, g.Wait()); err != nil {
 		return nil, err
 	}
 	err = json.Unmarshal(out.Bytes(), &f)

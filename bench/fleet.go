@@ -96,14 +96,19 @@ func startFleet(ctx context.Context, o fleetserver.Options) (url string, stop fu
 
 // watching runs a task in a process of its own.
 func watching(ctx context.Context, t measure.Task) (measure.Figures, error) {
-	if t.Subject != subjects.GitOps {
-		return inChild(ctx, watchArg, t)
+	path, err := os.Executable()
+	args := []string{watchArg}
+	if t.Subject == subjects.GitOps {
+		path, err = gitops()
+		args = nil
 	}
-	path, err := gitops()
 	if err != nil {
 		return nil, err
 	}
-	return run(ctx, path, nil, t)
+	if t.Starved {
+		return run(ctx, path, args, t, starve)
+	}
+	return run(ctx, path, args, t, nil)
 }
 
 // watchingFleet runs a task in a process of its own, with a fleet that another

@@ -45,6 +45,8 @@ type plan struct {
 	// subjects of fleets, and most kinds.
 	light        bool
 	fleetObjects int // per kind and cluster
+	// starvedClusters is the size of the fleet of a starved operator.
+	starvedClusters int
 	// readClusters is the size of the fleet whose objects are read, and
 	// readObjects their number per kind and cluster.
 	readClusters, readObjects int
@@ -69,21 +71,22 @@ var (
 		reads:       15,
 		readTime:    "100ms",
 
-		clusters:     1000,
-		peerClusters: 20,
-		growth:       []int{10, 50, 200, 1000},
-		peerGrowth:   []int{5, 10, 30},
-		restarted:    100,
-		fleetObjects: 100,
-		readClusters: 50,
-		readObjects:  200,
-		rest:         30 * time.Second,
-		outages:      []time.Duration{5 * time.Second, 20 * time.Second},
-		patience:     5 * time.Minute,
-		rates:        []float64{5, 500},
-		kindObjects:  2000,
-		smallKinds:   boundedKinds,
-		objectGrowth: []int{1000, 3000, 10000, 30000},
+		clusters:        1000,
+		peerClusters:    20,
+		growth:          []int{10, 50, 200, 1000},
+		peerGrowth:      []int{5, 10, 30},
+		restarted:       100,
+		starvedClusters: 100,
+		fleetObjects:    100,
+		readClusters:    50,
+		readObjects:     200,
+		rest:            30 * time.Second,
+		outages:         []time.Duration{5 * time.Second, 20 * time.Second},
+		patience:        5 * time.Minute,
+		rates:           []float64{5, 500},
+		kindObjects:     2000,
+		smallKinds:      boundedKinds,
+		objectGrowth:    []int{1000, 3000, 10000, 30000},
 	}
 	short = plan{
 		pods:        1000,
@@ -93,22 +96,23 @@ var (
 		reads:       5,
 		readTime:    "30ms",
 
-		light:        true,
-		clusters:     20,
-		peerClusters: 3,
-		growth:       []int{5, 10},
-		peerGrowth:   []int{1, 2},
-		restarted:    10,
-		fleetObjects: 20,
-		readClusters: 3,
-		readObjects:  50,
-		rest:         time.Second,
-		outages:      []time.Duration{time.Second},
-		patience:     time.Minute,
-		rates:        []float64{20},
-		kindObjects:  200,
-		smallKinds:   40,
-		objectGrowth: []int{200, 500},
+		light:           true,
+		clusters:        20,
+		peerClusters:    3,
+		growth:          []int{5, 10},
+		peerGrowth:      []int{1, 2},
+		restarted:       10,
+		starvedClusters: 5,
+		fleetObjects:    20,
+		readClusters:    3,
+		readObjects:     50,
+		rest:            time.Second,
+		outages:         []time.Duration{time.Second},
+		patience:        time.Minute,
+		rates:           []float64{20},
+		kindObjects:     200,
+		smallKinds:      40,
+		objectGrowth:    []int{200, 500},
 	}
 )
 

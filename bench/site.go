@@ -149,6 +149,7 @@ func (p plan) steps(s *site) []step {
 		{"operator", p.operator},
 		{"empty", p.idleClusters},
 		{"fleet", p.fleet},
+		{"starved", p.starved},
 		{"persist", p.persist},
 		{"peers", p.peers},
 		{"growth", p.growing},

@@ -77,6 +77,11 @@ func (r *fleetRun) sync(ctx context.Context, open Open) error {
 	if err := r.until(ctx, r.alive); err != nil {
 		return err
 	}
+	n, err := r.control.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	r.figures["sync/opened"] = float64(n.Opened)
 	for _, k := range r.Kinds {
 		n, err := s.Count(ctx, k)
 		if err != nil {

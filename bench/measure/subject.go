@@ -52,6 +52,8 @@ type Task struct {
 	// Outages are the lengths of the outages. Without any, the fleet is not
 	// disturbed at all, as with a number of clusters that shows growth.
 	Outages []time.Duration
+	// Starved means that the process that measures gets little of the processor.
+	Starved bool
 	// Rates are how many objects change per second, for WorkEvents and, of all
 	// clusters together, WorkOperator, which takes the first.
 	Rates []float64
