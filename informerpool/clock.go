@@ -13,6 +13,9 @@ type clock struct{ zero time.Time }
 // Now returns the current instant, which is never zero.
 func (c clock) Now() int64 { return int64(time.Since(c.zero)) + 1 }
 
+// Of returns the instant of a time since the pool was created.
+func (c clock) Of(t time.Time) int64 { return int64(t.Sub(c.zero)) + 1 }
+
 // At returns the time of an instant; the zero instant has none.
 func (c clock) At(instant int64) time.Time {
 	if instant == 0 {

@@ -71,7 +71,9 @@
 //     versions, each at most once. States may be skipped while it is busy; the
 //     last one never is. (TestModel)
 //   - A broken connection is resumed where it ended, without a list and without
-//     events for unchanged objects. (TestBrokenWatchResumesWithoutAList)
+//     events for unchanged objects. (TestBrokenWatchResumesWithoutAList) The
+//     server is asked first how far its history reaches, once for all resources
+//     of one storage. (TestOneQuestionForAllKinds)
 //   - When the server forgot the history, or restored an older one, or is
 //     another cluster, the cache is made equal to the server again: objects
 //     that vanished are delivered as deletes, and unchanged objects are not

@@ -34,24 +34,25 @@ func busy(s metav1.Status) bool {
 // currentVersion asks the server for the newest resourceVersion of the
 // resource. If lists are streamed, it requests the stream of a name that does
 // not exist: the bookmark that ends it is the answer, and the request is no
-// LIST.
-func (s *server) currentVersion(ctx context.Context, again bool) (string, error) {
+// LIST. alive reports whether the answer is a sign of life.
+func (s *server) currentVersion(ctx context.Context, again bool) (rv string, alive bool, err error) {
 	if s.paged() {
 		rv, err := s.pagedVersion(ctx, true)
 		if apierrors.IsTooManyRequests(err) {
-			return s.busyVersion(ctx, again, err)
+			rv, err = s.busyVersion(ctx, again, err)
 		}
-		return rv, err
+		return rv, err == nil, err
 	}
 
-	rv, err := s.streamedVersion(ctx)
+	rv, err = s.streamedVersion(ctx)
 	if errors.Is(err, errMute) {
 		// Lists may work where streams are silent. Their answer concerns the
 		// history; it does not show that a watch would carry changes.
-		return s.pagedVersion(ctx, false)
+		rv, err = s.pagedVersion(ctx, false)
+		return rv, false, err
 	}
 	if !cannotStream(err) {
-		return rv, err
+		return rv, err == nil, err
 	}
 	// The server is not the one that the cache was listed from: it was upgraded
 	// or downgraded, or there are several.
@@ -60,7 +61,7 @@ func (s *server) currentVersion(ctx context.Context, again bool) (string, error)
 		s.pages()
 	}
 
-	return rv, err
+	return rv, err == nil, err
 }
 
 // busyVersion asks by a stream after a list was refused because the server is

@@ -74,6 +74,8 @@ type informer struct {
 	selects  selector.Selector // what it selects, as far as that can be evaluated here
 	part     bool              // it selects by labels, or by other fields than one name
 
+	testimony *testimony // of the storage of its resource
+
 	// mu is taken after the pool's lock, and before that of a subscription. No
 	// I/O happens and no user's function is called while it is held.
 	mu struct {
@@ -122,6 +124,9 @@ func newInformer(p *Pool, key Key) *informer {
 		holders: holders{leases: map[*Lease]struct{}{}},
 	}
 	i.siblings = i.cluster.siblingsLocked(key.Resource.GroupResource())
+	if i.testimony = &i.cluster.testimony; storedApart(key.Resource.GroupResource()) {
+		i.testimony = &i.siblings.testimony
+	}
 	i.name, _ = newSelector(Key{}, key).Name()
 	if i.part, i.selects = key.part(), selects(key); i.name == "" {
 		i.label.key, i.label.value = traits.Label(key.LabelSelector)

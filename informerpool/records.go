@@ -66,6 +66,7 @@ type clusterStats struct {
 	causes      loudness.Shared                    // of what interrupts them
 	width       width.Gate                         // of their lists
 	siblings    map[schema.GroupResource]*siblings // its informers by resource; protected by the pool's lock
+	testimony   testimony                          // of the storage that Kubernetes' own resources share
 }
 
 // reserve adds to the memory that the informers hold, unless it would exceed

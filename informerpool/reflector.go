@@ -48,7 +48,8 @@ type reflector struct {
 	suspected  time.Time // when a stream made a list due by an object without a version
 	server     server
 	session    session
-	restores   int // attempts to continue a kept state
+	ended      time.Time // when the last attempt ended, or else when this reflector began
+	restores   int       // attempts to continue a kept state
 }
 
 func newReflector(i *informer, b backoff.Backoff) reflector {
@@ -61,6 +62,7 @@ func newReflector(i *informer, b backoff.Backoff) reflector {
 		kind:     kindCheck{informer: i},
 		log:      interruptions{informer: i},
 		bell:     bell{informer: i},
+		ended:    time.Now(),
 	}
 }
 
@@ -102,6 +104,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	r.session.relisted, r.session.listens, r.server.answers = false, false, false
 	r.heedAudit(r.informer.progress.takeFinding())
 	began := time.Now()
+	r.server.sent = began
 	err := errUnreturned
 	defer func() { r.backoff.Wait = r.conclude(ctx, began, err) }()
 
@@ -164,6 +167,10 @@ func (r *reflector) endedAt(rv string) error {
 // one. A nil error is the regular end of a watch.
 func (r *reflector) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
+	r.ended = time.Now()
+	if !apierrors.IsTooManyRequests(err) { // a busy server is asked no more than necessary
+		r.informer.testimony.ended(r.server.sent)
+	}
 	quieted := r.session.quieted
 	r.session.quieted, r.session.proven = false, false
 	misled := r.informer.progress.end()

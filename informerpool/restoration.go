@@ -130,7 +130,7 @@ func (k *restoration) run(ctx context.Context) (err error) {
 	k.list.defined = defined
 	k.list.listed, k.list.asOf = saved.Listed, r.informer.pool.clock.Now()
 	defer func() { k.list.abort(err) }()
-	current, err := r.server.currentVersion(ctx, false)
+	current, _, err := r.server.currentVersion(ctx, false)
 	if err == nil {
 		err = reachesKept(current, saved.ResourceVersion)
 	}

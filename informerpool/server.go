@@ -52,8 +52,9 @@ type server struct {
 	abilities
 
 	informer *informer
-	epoch    Epoch // that requests are made for
-	answers  bool  // it has accepted a request of the attempt
+	epoch    Epoch     // that requests are made for
+	answers  bool      // it has accepted a request of the attempt
+	sent     time.Time // when the last request of the attempt was sent, or else when that began
 
 	missed time.Time // when a list last said that the resource is missing; zero if it was served since
 }

@@ -24,6 +24,8 @@ import (
 type siblings struct {
 	apart atomic.Bool // there are several, or changes that the last one has not reached
 
+	testimony testimony // of the resource's storage, if it may be another than the cluster's
+
 	mu      sync.Mutex // protects the fields below; no other lock is taken under it
 	members map[*informer]struct{}
 	by      few.Map[string, few.Sets[string, *informer]] // by namespace, and the one name of their objects

@@ -67,6 +67,7 @@ func (s *server) body(
 		cancel:  cancel,
 		silence: silence,
 	}
+	s.sent = time.Now()
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	rc, err := s.send(ctx, open, s.request(opts))
 	if err != nil {
@@ -255,7 +256,11 @@ func (s *server) header(
 	}
 	defer p.close()
 	p.unproven = !proof
-	return p.read(func(scanner) error { return nil })
+	header, err := p.read(func(scanner) error { return nil })
+	if err == nil {
+		p.alive() // also if it has no items
+	}
+	return header, err
 }
 
 // metadata lists the metadata of the objects, and returns the version of that

@@ -7,12 +7,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -180,6 +183,52 @@ func TestRealCutConnectionCausesNoList(t *testing.T) {
 	require.Empty(t, before)
 	lists, _ = counted(t, c, "configmaps")
 	require.Equal(t, 1, lists)
+}
+
+// TestRealReconnectAsksOneQuestion: five kinds resume after a disconnect, and
+// the server is asked once how far its history reaches.
+func TestRealReconnectAsksOneQuestion(t *testing.T) {
+	t.Parallel()
+	c := testenv.Start(t, 1)[0]
+	proxy := c.Proxy(t)
+	d := fleettest.NewDirectory()
+	d.Set(fleettest.Key("a"), proxy.Config())
+	cc := fleettest.Start(t, fleettest.Quick(d))
+	for _, kind := range []client.Object{
+		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &appsv1.Deployment{}, &rbacv1.Role{},
+	} {
+		w, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), kind, client.InNamespace("default"))
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
+	}
+	asked := func() (questions, watches int) {
+		all, err := c.Requests(testenv.UserAgent(fleettest.Agent))
+		require.NoError(t, err)
+		for _, r := range all {
+			switch {
+			case strings.Contains(r.URI, "fleetcache-history"):
+				questions++
+			case r.Verb == "watch" && !fleettest.IsVersionQuestion(r):
+				watches++
+			}
+		}
+		return questions, watches
+	}
+	require.Eventually(t, func() bool { _, watches := asked(); return watches >= 5 },
+		fleettest.Patience, 20*time.Millisecond)
+	questions, watches := asked()
+	clusters := fleettest.Follow(t, cc)
+	proxy.Refuse()
+	clusters.Wait(fleettest.Key("a"), events.Disconnected)
+	require.NoError(t, proxy.Heal())
+	require.Eventually(t, func() bool { _, now := asked(); return now >= watches+5 },
+		fleettest.Patience, 20*time.Millisecond)
+	now, _ := asked()
+	streams, err := c.StreamsLists(t.Context())
+	require.NoError(t, err)
+	if streams { // otherwise the question looks like other short lists
+		require.Equal(t, 1, now-questions)
+	}
 }
 
 func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
