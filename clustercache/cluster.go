@@ -194,10 +194,11 @@ func (c *cluster) WhyNot() error {
 	return base
 }
 
-// Connected reads the cluster's kinds again and wakes its informers.
+// Connected wakes the cluster's informers, and looks up the kinds that are not
+// known.
 func (c *cluster) Connected() {
 	c.Resumed()
-	c.wants.Kinds.RemapNow()
+	c.wants.Kinds.Reconnected()
 	c.noticeTwins()
 	c.emit(events.Connected)
 }
@@ -269,8 +270,11 @@ func (c *cluster) Silent() {
 // Recovered shortens the pauses of informers.
 func (c *cluster) Recovered() { c.fleet.pool.Nudge(c.key) }
 
-// Replaced has the caches compared with the server.
-func (c *cluster) Replaced() { c.fleet.pool.AuditSoon(c.key) }
+// Replaced has the caches compared with the server, and reads its kinds again.
+func (c *cluster) Replaced() {
+	c.fleet.pool.AuditSoon(c.key)
+	c.wants.Kinds.RemapNow()
+}
 
 // NoAccess reads the resolver's list again if that made the cluster known: the
 // cluster may be gone, and not only wait for its Secret.

@@ -14,9 +14,9 @@ import (
 )
 
 // awayLong is the length of a disconnect after which the cluster's informers
-// are audited soon: a backup may have been restored in the meantime. It includes
-// the pause before the attempt that succeeded, so that the server may have been
-// away for half a minute less.
+// are audited soon, and its kinds read again: a backup may have been restored in
+// the meantime. It includes the pause before the attempt that succeeded, so that
+// the server may have been away for half a minute less.
 const awayLong = 90 * time.Second
 
 var errRenewed = errors.New("another history is served")

@@ -103,7 +103,7 @@ type Hooks interface {
 	// Recovered: a request of an informer succeeded after others had failed.
 	Recovered()
 	// Replaced: the server may have been restored, replaced or upgraded. Caches
-	// may differ from it.
+	// may differ from it, and it may serve other kinds.
 	Replaced()
 	// NoAccess: there is no access to the cluster any more.
 	NoAccess()

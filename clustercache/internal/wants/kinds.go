@@ -39,6 +39,7 @@ type Kinds struct {
 	added    bool // a want was added while mapping
 	checking bool
 	doubted  bool // there was a reason while checking
+	missed   bool // a check was due while the cluster was not connected
 	checked  time.Time
 }
 
@@ -152,15 +153,15 @@ func (k *Kinds) RemapSoon() {
 }
 
 // RemapNow lets a worker check whether the watched kinds are still served as
-// they were, if anything is watched and the cluster is connected.
+// they were, if anything is watched. While the cluster is not connected, that
+// waits for Reconnected.
 func (k *Kinds) RemapNow() {
-	if !k.config.Connected() {
-		return // called again on connecting
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
 	switch {
+	case !k.config.Connected():
+		k.missed = true
 	case k.checking:
 		k.doubted = true
 	case !k.index.any():
@@ -169,6 +170,29 @@ func (k *Kinds) RemapNow() {
 		k.checking = true
 		k.config.LookUp(k.check)
 	}
+}
+
+// Reconnected has the watched kinds checked if how one of them is served is not
+// known, or if a check was due since the cluster was last connected. Otherwise
+// the periodic check suffices: a fleet that reconnects does not have all its
+// servers answer for their kinds first. An informer whose resource is served
+// differently by now fails or lists, and so calls for a check before that.
+func (k *Kinds) Reconnected() {
+	k.mu.Lock()
+	due := k.missed
+	k.missed = false
+	k.mu.Unlock()
+
+	if due || slices.ContainsFunc(k.index.Readable(), k.unknown) {
+		k.RemapNow()
+	}
+}
+
+// unknown reports whether it is not known how the kind of a want is served.
+func (k *Kinds) unknown(w *Want) bool {
+	now, known := k.config.Mapper.Cached(w.GVK)
+	bound := w.mapping.Load()
+	return !known || w.missing.Load() || bound == nil || *bound != now
 }
 
 // check queries the cluster, and moves the wants whose kind is served
