@@ -108,8 +108,9 @@ func TestFailuresCountAttemptsThatNeverReachedTheServer(t *testing.T) {
 }
 
 // TestHazardStreamsThatEndCauseProbes: streams that end at their time cause no
-// probe, however many clusters and streams there are, and a burst of broken
-// ones causes one in each cluster.
+// probe, however many clusters and streams there are. A burst of broken ones
+// causes one in each cluster at most, and none where one of them is resumed
+// within half a second, as one of many is.
 func TestHazardStreamsThatEndCauseProbes(t *testing.T) {
 	for _, size := range []struct{ clusters, watches int }{{repeat.Times(1000), 1}, {repeat.Times(20), 20}} {
 		t.Run(fmt.Sprintf("%d clusters, %d watches each", size.clusters, size.watches), func(t *testing.T) {
@@ -158,7 +159,10 @@ func streamsEnd(t *testing.T, clusters, watches int) {
 		api.Cut()
 	}
 	time.Sleep(10 * time.Second)
-	require.Equal(t, 2, probed(), "streams that broke")
+	require.LessOrEqual(t, probed(), 2, "streams that broke")
+	if watches > 1 {
+		require.Equal(t, 1, probed(), "streams that broke, and were resumed")
+	}
 	for _, s := range cc.Statuses() {
 		require.Equal(t, status.PhaseReady, s.Phase)
 		require.Equal(t, watches, s.Synced)

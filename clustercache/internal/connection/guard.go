@@ -101,15 +101,20 @@ func (p *prover) noteOutcome(resp *http.Response, err error) {
 	}
 }
 
-// noteBroken reports an error of a request or a stream. A probe follows at once
-// if the server refuses or breaks connections. No event is reported for streams
-// that end normally.
-func (p *prover) noteBroken(err error) {
+// noteBroken reports an error of a request. A probe follows at once if the
+// server refuses or breaks connections.
+func (p *prover) noteBroken(err error) { p.noteCut(phase.Broken, err) }
+
+// noteTorn reports an error of a stream. A probe follows soon unless the server
+// answers before. No event is reported for streams that end normally.
+func (p *prover) noteTorn(err error) { p.noteCut(phase.Torn, err) }
+
+func (p *prover) noteCut(kind phase.Kind, err error) {
 	if err == nil {
 		return
 	}
 	if class, _ := classify(err); class == phase.Unreachable && p.view.Load().Connected {
-		p.report(phase.Event{Kind: phase.Broken})
+		p.report(phase.Event{Kind: kind})
 	}
 }
 
@@ -184,7 +189,7 @@ func (b *watchBody) Read(into []byte) (int, error) {
 	if err != nil && b.ctx.Err() == nil {
 		b.p.ended(!errors.Is(err, io.EOF) || b.until.IsZero() || time.Now().Before(b.until))
 		if err != io.EOF { // a connection that broke wraps it
-			b.p.noteBroken(err)
+			b.p.noteTorn(err)
 		}
 	}
 	return n, err

@@ -33,9 +33,12 @@ const (
 	Unrecognized
 	// Recognized: the server has proven its identity since.
 	Recognized
-	// Broken: a request could not be sent, or a stream broke. The server may be
-	// down.
+	// Broken: a request could not be sent, or was cut before its answer. The
+	// server may be down.
 	Broken
+	// Torn: a stream broke. The server may be down, which the informer shows that
+	// resumes the stream.
+	Torn
 	// RolledBack: the cluster's history went backwards.
 	RolledBack
 	// Removed: the cluster no longer exists; Event.Reason gives the cause.

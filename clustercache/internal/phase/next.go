@@ -44,6 +44,8 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		m.recognized()
 	case Broken:
 		m.broken()
+	case Torn:
+		m.torn()
 	case RolledBack:
 		if m.Connected {
 			m.do(Renew)
@@ -195,8 +197,13 @@ func (m *machine) tick() {
 	case m.Connected && m.Running == None && due(m.ResolveAt):
 		m.ask()
 	case m.Connected && m.Running == None && due(m.ProbeAt):
-		m.Spurious = 0
-		if alive := m.e.Life; m.lives() {
+		if m.TornAt.IsZero() {
+			m.Spurious = 0
+		} else {
+			m.Spurious++
+		}
+		if alive := m.e.Life; alive.After(m.TornAt) && m.lives() {
+			m.Spurious = 0
 			m.ProbeAt = m.after(alive, m.cfg.ProbeInterval)
 			if !m.ProbeAt.After(m.now) {
 				m.ProbeAt = alive.Add(m.cfg.ProbeInterval)

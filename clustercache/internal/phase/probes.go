@@ -11,17 +11,36 @@ import "time"
 // event. The moment grows while streams keep breaking and probes are answered,
 // as behind a gateway that lets no watch live.
 func (m *machine) broken() {
-	moment := min(m.cfg.BrokenPause<<min(m.Spurious, 16), max(m.cfg.ProbeInterval/2, m.cfg.BrokenPause))
-	if m.Connected && m.Running == None && !m.now.Before(m.ProbeStart.Add(moment)) {
+	if m.Connected && m.Running == None && !m.now.Before(m.afterBroken()) {
 		m.Spurious++
 		m.probe()
 	}
 }
 
+// afterBroken returns the earliest time of a probe because of a broken stream.
+func (m *machine) afterBroken() time.Time {
+	moment := min(m.cfg.BrokenPause<<min(m.Spurious, 16), max(m.cfg.ProbeInterval/2, m.cfg.BrokenPause))
+	return m.ProbeStart.Add(moment)
+}
+
+// torn has a probe follow after BrokenPause, unless a request is answered
+// before: the informers resume their streams within that time. If the server
+// refuses them, Broken has a probe follow at once.
+func (m *machine) torn() {
+	if !m.Connected || m.Running != None {
+		return
+	}
+	at := m.now.Add(m.cfg.BrokenPause)
+	if next := m.afterBroken(); next.After(at) {
+		at = next
+	}
+	m.TornAt, m.ProbeAt = m.now, earliest(m.ProbeAt, at)
+}
+
 // probe starts a probe.
 func (m *machine) probe() {
 	m.Gen++
-	m.Running, m.ProbeAt, m.ProbeStart = Probe, time.Time{}, m.now
+	m.Running, m.ProbeAt, m.ProbeStart, m.TornAt = Probe, time.Time{}, m.now, time.Time{}
 	m.do(StartProbe)
 }
 
@@ -41,6 +60,9 @@ func (m *machine) lives() bool {
 // answered records that the server answered a request.
 func (m *machine) answered(at time.Time) {
 	m.Missed, m.Failed, m.FailedSince = 0, 0, time.Time{}
+	if at.After(m.TornAt) {
+		m.TornAt = time.Time{}
+	}
 	m.LastSuccess, m.Silent, m.SilentAt = at, false, time.Time{}
 	if m.cfg.SilentAfter > 0 {
 		m.SilentAt = at.Add(m.cfg.SilentAfter)

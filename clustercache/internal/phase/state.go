@@ -65,8 +65,9 @@ type Config struct {
 	// life makes a probe unnecessary for that long.
 	ProbeInterval time.Duration
 	// BrokenPause is the time between the starts of two probes while the server
-	// is Unreachable, and the shortest time between two probes because of
-	// broken streams. It is at most ProbeInterval.
+	// is Unreachable, the shortest time between two probes because of broken
+	// streams, and the time within which a sign of life makes such a probe
+	// unnecessary. It is at most ProbeInterval.
 	BrokenPause time.Duration
 	// FailureThreshold is the number of probes in a row that must fail before a
 	// cluster is Disconnected.
@@ -213,6 +214,9 @@ type Probes struct {
 	ProbeStart, ProbeEnd time.Time
 	// ProbeAt is when the next probe is due; zero means never.
 	ProbeAt time.Time
+	// TornAt is when a stream last broke; zero if a request was answered since,
+	// or a probe began.
+	TornAt time.Time
 	// Spurious counts the probes in a row that broken streams caused, and that
 	// did not fail.
 	Spurious int

@@ -45,6 +45,7 @@ var (
 		"unrecognized": phase.Unrecognized,
 		"recognized":   phase.Recognized,
 		"broken":       phase.Broken,
+		"torn":         phase.Torn,
 		"rolledback":   phase.RolledBack,
 		"removed":      phase.Removed,
 		"resolved":     phase.Resolved,
@@ -75,6 +76,7 @@ func TestLateResultsChangeNothing(t *testing.T)                                 
 func TestSilenceIsReportedOnce(t *testing.T)                                           { play(t) }
 func TestServerThatRefusesConnectionsIsDownWithinTwoSeconds(t *testing.T)              { play(t) }
 func TestBurstOfBrokenStreamsCausesOneProbe(t *testing.T)                              { play(t) }
+func TestStreamsThatBreakAreResumedBeforeAProbe(t *testing.T)                          { play(t) }
 func TestLossLastsUntilTheNextConnection(t *testing.T)                                 { play(t) }
 func TestAttemptsThatFailAreCountedAndTooEarlyOnesAreNot(t *testing.T)                 { play(t) }
 func TestPolicyThatRefusesIsAskedAgain(t *testing.T)                                   { play(t) }
