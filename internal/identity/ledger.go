@@ -33,9 +33,9 @@ const (
 // and decides what is proven by it. It is not safe for concurrent use. Its zero
 // value is empty; C identifies a connection.
 type Ledger[C comparable] struct {
-	seq      uint64         // numbers connections, queries and ends in their order
-	unproven map[C]dialed   // open connections without a proof
-	streams  map[C]struct{} // connections of watches that were not queried over yet
+	seq      uint64       // numbers connections, queries and ends in their order
+	unproven map[C]dialed // open connections without a proof
+	shared   map[C]stream // open connections that watches share
 	last     Proof
 	current  *Access
 	way      uint64 // when the address of the access in use was adopted
@@ -59,6 +59,12 @@ type dialed struct {
 	access *Access
 	query  *Query
 	shared bool
+}
+
+// stream is a connection that watches share.
+type stream struct {
+	carried   uint64 // when it first answered a watch; zero: it has not
+	confirmed bool   // a query over it was answered since
 }
 
 // Access is the configuration that connections belong to. It is protected as
@@ -111,11 +117,11 @@ func (l *Ledger[C]) Number() uint64 {
 // that, only the attempt that proves the access uses its connections.
 func (l *Ledger[C]) Dialed(c C, d Dial) (inUse bool) {
 	if l.unproven == nil {
-		l.unproven, l.streams = map[C]dialed{}, map[C]struct{}{}
+		l.unproven, l.shared = map[C]dialed{}, map[C]stream{}
 	}
 	l.unproven[c] = dialed{number: l.Number(), access: d.Access, query: d.Query, shared: d.Shared}
 	if d.Shared {
-		l.streams[c] = struct{}{}
+		l.shared[c] = stream{}
 	}
 	return l.inUse(d.Access)
 }
@@ -126,7 +132,7 @@ func (l *Ledger[C]) inUse(a *Access) bool { return a.way != 0 && a.way == l.way 
 // Closed forgets a connection.
 func (l *Ledger[C]) Closed(c C) {
 	delete(l.unproven, c)
-	delete(l.streams, c)
+	delete(l.shared, c)
 }
 
 // Adopted records the proof of an access that is used from now on, or of the one
@@ -164,6 +170,9 @@ func (l *Ledger[C]) proven(number uint64, sent time.Time, over C, made uint64) {
 		if c == over || l.inUse(d.access) && d.number < made {
 			delete(l.unproven, c)
 		}
+	}
+	if s, ok := l.shared[over]; ok && s.carried > 0 && s.carried < number {
+		l.Confirmed(over)
 	}
 }
 
@@ -275,17 +284,50 @@ func (l *Ledger[C]) Doubtful(over C) []C {
 	return all
 }
 
-// Unconfirmed returns the connections of watches that were not queried over yet.
+// First reports whether no connection that watches share is proven. The next
+// watch is sent over a new one, and a query over that, once the watch is
+// answered, proves both: its content is believed by then, and not before.
+func (l *Ledger[C]) First() bool {
+	for c := range l.shared {
+		if !l.Unproven(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// Carried records that a connection has answered a watch.
+func (l *Ledger[C]) Carried(c C) {
+	if s, ok := l.shared[c]; ok && s.carried == 0 {
+		s.carried = l.Number()
+		l.shared[c] = s
+	}
+}
+
+// Unconfirmed returns the connections of watches that were not queried over
+// since they answered the first of them.
 func (l *Ledger[C]) Unconfirmed() []C {
 	var all []C
-	for c := range l.streams {
-		all = append(all, c)
+	for c, s := range l.shared {
+		if !s.confirmed {
+			all = append(all, c)
+		}
 	}
 	return all
 }
 
-// Confirmed records that a connection of watches was queried over.
-func (l *Ledger[C]) Confirmed(c C) { delete(l.streams, c) }
+// Confirmed records that a connection of watches was queried over since it
+// answered the first of them.
+func (l *Ledger[C]) Confirmed(c C) {
+	if s, ok := l.shared[c]; ok {
+		s.confirmed = true
+		l.shared[c] = s
+	}
+}
+
+// IsConfirmed reports whether a connection of watches was queried over since it
+// answered the first of them.
+func (l *Ledger[C]) IsConfirmed(c C) bool { return l.shared[c].confirmed }
 
 // Due returns when the next query is due; presumed means that the server
 // withholds its identity, so that no query proves a connection.

@@ -32,7 +32,8 @@ var rewrite = flag.Bool("rewrite", false, "write the results of the stories in t
 // the candidate's access, with another address or not, proven over C. "query
 // [http1]" decides how a query is sent; "proven [C]", "failed" and "forbidden"
 // are its outcomes, and "confirmed C" is that of one over a connection of
-// watches. "concluded C" ends the query that C was made for. "end" and "break"
+// watches, which "carried C" says has answered one. "first" is a watch that may
+// be sent over a connection without a proof. "concluded C" ends the query that C was made for. "end" and "break"
 // end a watch at its time and early. "read", "list", "watch", "busy watch" and
 // "use C" are requests, and "after" is one that needs a later query than "mark".
 // "elsewhere C" is an answer of another cluster. "version [early|doubtful]"
@@ -147,6 +148,13 @@ func (s *session) play(t *testing.T, event []string) string {
 		l.Concluded(s.queries[c])
 	case "confirmed":
 		l.Confirmed(c)
+	case "carried":
+		l.Carried(c)
+	case "first":
+		result = "waits"
+		if l.First() {
+			result = "sent"
+		}
 	case "end", "break":
 		l.Ended(event[0] == "break")
 	case "read":

@@ -9,6 +9,7 @@ import (
 	"net"
 
 	"github.com/fleetcache/fleetcache/internal/identity"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // errMisled indicates that a connection leads to a different cluster than the
@@ -19,9 +20,10 @@ var errMisled = fmt.Errorf("%w: another cluster answers on the connection of the
 // watches use. The proof that let a watch begin preceded it, and may have come
 // over another connection, and one address can lead different connections to
 // different clusters. So each new connection is queried once itself after it
-// has answered a watch, before the results of its first watches are believed. A
-// query under way may have begun before the connection was made, so another one
-// follows it.
+// has answered a watch, before the results of its first watches are believed: by
+// the query that proves it if a watch made it (isFirst), and otherwise by another
+// one. A query under way may have begun before the connection was made, so
+// another one follows it.
 func (p *prover) confirm(ctx context.Context, v *View) error {
 	if presumed(v.UID) {
 		return nil
@@ -31,6 +33,45 @@ func (p *prover) confirm(ctx context.Context, v *View) error {
 		_, err = p.confirmOnce(ctx, v)
 	}
 	return err
+}
+
+// isFirst reports whether a watch may be sent before the identity is proven,
+// since no connection that watches share is: it will make one, or use one that
+// was just made. The query that proves it follows the answer, so that one query
+// is both the proof and the confirmation, and nothing of the answer is read
+// before.
+func (p *prover) isFirst(v *View) bool {
+	if presumed(v.UID) || p.otherClusterAnswered() || !p.transport.Multiplexed() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.mu.ledger.First()
+}
+
+// overNew returns the check of the connection that a first watch is about to
+// use, and has want be what is to be proven once that is answered. A connection
+// that others have proven meanwhile is treated as any other.
+func (p *prover) overNew(want *expectation) transport.ConnCheck {
+	return func(ctx context.Context, conn net.Conn) error {
+		want.Over, _ = conn.(*provenConn)
+		if p.unproven(conn) && p.transport.Multiplexed() {
+			return nil
+		}
+		before := *want
+		before.All = true
+		want.Anew, want.Age = false, identity.Age // by the time it is sent
+		return p.until(ctx, before)
+	}
+}
+
+// carried records that a connection has answered a watch.
+func (p *prover) carried(over *provenConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.mu.ledger.Carried(over)
 }
 
 // confirmOnce waits for the query under way, or for a new one if there is none.

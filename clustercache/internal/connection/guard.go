@@ -46,11 +46,18 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if q.Has("continue") || question {
 		want.Age = identity.Age // a page is one of a list that began with a proof
 	}
-	if err := g.p.prove(req.Context(), want); err != nil {
-		return nil, g.changed(err)
+	first := watch && g.p.isFirst(g.view)
+	if !first {
+		if err := g.p.prove(req.Context(), want); err != nil {
+			return nil, g.changed(err)
+		}
+		want.Age = identity.Age // by the time it is sent
 	}
-	want.Age = identity.Age // by the time it is sent
-	resp, err := g.p.send(g.next, req, want)
+	check := g.p.over(want)
+	if first {
+		check = g.p.overNew(&want)
+	}
+	resp, err := g.p.send(g.next, req, g.view, check)
 	g.p.noteOutcome(resp, err)
 	g.p.noteBroken(err)
 	if errors.Is(err, ErrMoved) {
@@ -59,7 +66,12 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = g.p.still(req.Context(), g.view)
+	if first {
+		g.p.carried(want.Over)
+		err = g.p.prove(req.Context(), want)
+	} else {
+		err = g.p.still(req.Context(), g.view)
+	}
 	if err == nil && watch {
 		err = g.p.confirm(req.Context(), g.view)
 	}
@@ -74,14 +86,15 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// send sends a request over a connection that is proven. A 401 makes that
+// send sends a request over a connection that passes a check. A 401 makes that
 // connection suspect.
-func (p *prover) send(next http.RoundTripper, req *http.Request, want expectation) (*http.Response, error) {
+func (p *prover) send(next http.RoundTripper, req *http.Request, v *View, check transport.ConnCheck) (
+	*http.Response, error) {
 	var over net.Conn
-	ctx := transport.WithConnCheck(recorded(req.Context(), &over), p.over(want))
+	ctx := transport.WithConnCheck(recorded(req.Context(), &over), check)
 	resp, err := next.RoundTrip(req.WithContext(ctx))
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		p.suspect(want.view, over, resp.ProtoMajor > 1)
+		p.suspect(v, over, resp.ProtoMajor > 1)
 	}
 	return resp, err
 }
@@ -152,7 +165,7 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	resp, err := g.p.send(g.next, req, want)
+	resp, err := g.p.send(g.next, req, v, g.p.over(want))
 	g.p.noteBroken(err)
 	if err != nil || req.Method != http.MethodGet {
 		return resp, err

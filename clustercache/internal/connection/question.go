@@ -118,6 +118,9 @@ func (p *prover) ask(q *question, want expectation) {
 	fresh = fresh || p.mu.ledger.Unproven(k) // the query made it
 	if err == nil {
 		p.mu.ledger.Proven(number, sent, k, k.number())
+		if k != nil && p.mu.ledger.IsConfirmed(k) {
+			k.confirmed.Store(true)
+		}
 	}
 	p.mu.ledger.Concluded(asking)
 	verdict := p.verdictLocked(err)
