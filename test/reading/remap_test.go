@@ -22,6 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/events"
+	"github.com/fleetcache/fleetcache/clustercache/status"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -120,6 +121,39 @@ func writeInTime(t *testing.T, writer client.Client, object client.Object) {
 		}
 	}
 	require.NoError(t, err)
+}
+
+// TestHazardDefinitionMadeAgainDuringAnOutage: a reconnect does not ask for the
+// kinds, and the informer that finds no such resource, or lists it anew, has them
+// asked for. The watch follows within two RetryIntervals.
+func TestHazardDefinitionMadeAgainDuringAnOutage(t *testing.T) {
+	for _, again := range []struct{ plural, scope, namespace string }{
+		{"foos", "Namespaced", "default"}, {"foos", "Cluster", ""}, {"fooes", "Namespaced", "default"},
+	} {
+		t.Run(again.plural+" "+again.scope, func(t *testing.T) {
+			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+				definition := fooDefinition("foos", "Namespaced")
+				require.NoError(t, c.Client().Create(t.Context(), definition))
+				require.NoError(t, direct(t, c).Create(t.Context(), fooNamed("default", "old")))
+				feed := fleettest.FollowObjects(t, cc, events.Selection{
+					Kinds: []client.Object{clustercache.Kind(foo)}, Watch: true})
+				feed.WaitAll("old")
+				time.Sleep(time.Minute)
+
+				c.Disconnect()
+				c.WaitPhase(status.PhaseDisconnected)
+				require.NoError(t, c.Client().Delete(t.Context(), definition))
+				require.NoError(t, c.Client().Create(t.Context(), fooDefinition(again.plural, again.scope)))
+				c.Connect()
+				c.WaitPhase(status.PhaseReady)
+				back := time.Now()
+				require.NoError(t, direct(t, c).Create(t.Context(), fooNamed(again.namespace, "new")))
+				feed.WaitAll("new")
+				require.LessOrEqual(t, time.Since(back), 20*time.Second)
+			})
+		})
+	}
 }
 
 // TestHazardScopeChangesInAMoment: a definition that is created again at once,
