@@ -4,7 +4,9 @@
 package informerpool
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,6 +31,7 @@ func TestHazardTestimonyConfirmsWhatItDoesNotShow(t *testing.T) {
 		answer   string // instead of 900
 		claim    claim
 		now      time.Time // instead of soon
+		failed   time.Time // when the last request of an attempt was sent that has failed
 		then     func(*testimony)
 		confirms bool
 	}{
@@ -44,13 +47,13 @@ func TestHazardTestimonyConfirmsWhatItDoesNotShow(t *testing.T) {
 		"a stream that ended after it":  {claim: claim{"a", "99", after(10.5)}},
 		"nearly too late":               {claim: claim{"a", "99", after(9)}, now: after(14.9), confirms: true},
 		"too late":                      {claim: claim{"a", "99", after(9)}, now: sent.Add(testimonyAge)},
-		"an attempt from before failed": {claim: claim{"a", "99", after(9)}, then: func(st *testimony) { st.ended(after(9)) }, confirms: true},
-		"an attempt since then failed":  {claim: claim{"a", "99", after(9)}, then: func(st *testimony) { st.ended(after(10.5)) }},
-		"one that asked with it failed": {claim: claim{"a", "99", after(9)}, then: func(st *testimony) { st.ended(sent) }},
-		"one from before failed later": {claim: claim{"a", "99", after(9)}, then: func(st *testimony) {
-			st.ended(after(10.5))
-			st.ended(after(9))
-		}},
+		"an attempt from before failed": {claim: claim{"a", "99", after(9)}, failed: after(9), confirms: true},
+		"an attempt since then failed":  {claim: claim{"a", "99", after(9)}, failed: after(10.5)},
+		"one that asked with it failed": {claim: claim{"a", "99", after(9)}, failed: sent},
+		"one from before failed later": {
+			claim: claim{"a", "99", after(9)}, failed: after(10.5),
+			then: func(st *testimony) { st.ended(after(9)) },
+		},
 		"a later answer": {claim: claim{"a", "950", after(9)}, then: func(st *testimony) {
 			st.conclude(ask(st, "a", soon), "960")
 		}, confirms: true},
@@ -68,16 +71,12 @@ func TestHazardTestimonyConfirmsWhatItDoesNotShow(t *testing.T) {
 		}, confirms: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st, answer, now := &testimony{}, row.answer, row.now
-			if answer == "" {
-				answer = "900"
-			} else if answer == "none" {
-				answer = ""
-			}
+			st, answer, now := &testimony{}, cmp.Or(row.answer, "900"), row.now
 			if now.IsZero() {
 				now = soon
 			}
-			st.conclude(ask(st, "a", sent), answer)
+			st.conclude(ask(st, "a", sent), strings.TrimSuffix(answer, "none"))
+			st.ended(row.failed)
 			if row.then != nil {
 				row.then(st)
 			}

@@ -205,9 +205,12 @@ func TestOneQuestionForAllNamesOfAResource(t *testing.T) {
 	})
 }
 
-// TestWhatMayBeStoredApartAsksForItself.
+// TestWhatMayBeStoredApartAsksForItself: each such resource, and the others
+// together.
 func TestWhatMayBeStoredApartAsksForItself(t *testing.T) {
-	apart := []string{"events", "events.events.k8s.io", "widgets.example.com", "gadgets.example.com", "pods.metrics.k8s.io"}
+	apart := []string{
+		"events", "events.events.k8s.io", "widgets.example.com", "gadgets.example.com", "pods.metrics.k8s.io",
+	}
 	estates(t, append(apart, oneStorage...), nil, nil,
 		func(t *testing.T, e *estate, leases map[string]*informerpool.Lease) {
 			e.main.Cut(io.ErrUnexpectedEOF)
@@ -228,7 +231,8 @@ func TestHazardOneStorageOfSeveralIsRestored(t *testing.T) {
 		t.Run(r, func(t *testing.T) {
 			other := pooltest.NewServer()
 			other.Version, other.Compacted = 300, 300
-			estates(t, append([]string{r, "gadgets.example.com"}, oneStorage...), map[string]*pooltest.Server{r: other}, nil,
+			resources := append([]string{r, "gadgets.example.com"}, oneStorage...)
+			estates(t, resources, map[string]*pooltest.Server{r: other}, nil,
 				func(t *testing.T, e *estate, leases map[string]*informerpool.Lease) {
 					e.main.Set(func(s *pooltest.Server) { s.Version = 400 })
 					other.Set(func(s *pooltest.Server) { s.Version, s.Compacted = 200, 200 })
@@ -314,7 +318,7 @@ func TestHazardAnswerFromBeforeARestore(t *testing.T) {
 // cluster, whatever its version.
 func TestHazardEpochChangesWhileAQuestionIsUnderWay(t *testing.T) {
 	estates(t, oneStorage, nil, nil, func(t *testing.T, e *estate, leases map[string]*informerpool.Lease) {
-		e.answer(first(func(ctx context.Context, _ string) error {
+		e.answer(first(func(context.Context, string) error {
 			time.Sleep(500 * time.Millisecond)
 			return nil
 		}))
@@ -343,8 +347,10 @@ func TestHazardOneQuestionHoldsUpOthers(t *testing.T) {
 		},
 		"unreachable": func(context.Context, string) error { return pooltest.ErrUnreachable },
 		"busy":        func(context.Context, string) error { return apierrors.NewTooManyRequests("no", 1) },
-		"no storage":  func(context.Context, string) error { return apierrors.NewInternalError(errors.New("no leader")) },
-		"panics":      func(context.Context, string) error { panic("broken") },
+		"no storage": func(context.Context, string) error {
+			return apierrors.NewInternalError(errors.New("no leader"))
+		},
+		"panics": func(context.Context, string) error { panic("broken") },
 	} {
 		for _, paged := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " paged ", paged), func(t *testing.T) {
