@@ -90,7 +90,7 @@ func TestNoSetIsEmpty(t *testing.T) {
 // TestFewEntriesTakeLittle: a map with one entry takes what the entry does.
 func TestFewEntriesTakeLittle(t *testing.T) {
 	const n = 10_000
-	type key struct{ a, b, c, d string }
+	type key [4]string
 	var all [n]few.Map[key, *int]
 	before := heap()
 	for i := range all {

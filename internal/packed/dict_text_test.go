@@ -56,7 +56,7 @@ func TestTextOfSamplesWithoutAnythingInCommon(t *testing.T) {
 	}
 	text, start := textOf(parts)
 	require.Equal(t, 1000, start)
-	require.Equal(t, 1000*samples, len(text))
+	require.Len(t, text, 1000*samples)
 
 	text, start = textOf([][]byte{[]byte("short")})
 	require.Equal(t, "short", string(text))
@@ -78,7 +78,7 @@ func TestADictionaryAtRestIsItsText(t *testing.T) {
 		runtime.GC()
 		require.True(t, d.at.value() == nil && d.codes.made.value() == nil)
 		objects[samples+round].AppendJSON(nil)
-		require.True(t, d.at.value() == nil, "reading does not need it")
+		require.Nil(t, d.at.value(), "reading does not need it")
 		requireSameObject(t, pods(samples+round), objects[samples+round])
 		o := mustPack(t, c, k, pods(100+round))
 		require.EqualValues(t, codecDense, o.body[0])

@@ -154,8 +154,7 @@ func (p *plan) structure(making map[reflect.Type]*plan) {
 // between embedded structs are needed, or if there are options other than
 // omitempty.
 func collect(t reflect.Type, offset uintptr, fields map[string]*field, making map[reflect.Type]*plan) bool {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, use := fieldName(f)
 		switch use {
 		case unusualField:

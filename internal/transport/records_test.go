@@ -63,7 +63,8 @@ func TestReadsEndWithTheRecord(t *testing.T) {
 			before := len(got)
 			got = append(got, buffer[:n]...)
 			for begin, end := range long {
-				require.False(t, before < end && len(got) > end, "read %d-%d, record %d-%d", before, len(got), begin, end)
+				require.False(t, before < end && len(got) > end, "read %d-%d, record %d-%d",
+					before, len(got), begin, end)
 			}
 		}
 		require.Equal(t, sent, got)
