@@ -27,7 +27,7 @@ const (
 	DefaultAuditInterval   = 6 * time.Hour
 	DefaultMaxObjects      = 1_000_000
 	DefaultMaxClusterBytes = 2 << 30
-	DefaultDecodedBytes    = 32 << 20
+	DefaultDecodedBytes    = 64 << 20
 
 	DefaultPermissionInterval = 3 * time.Minute
 )
@@ -151,7 +151,7 @@ type Options struct {
 	MaxClusterBytes int64
 	// DecodedBytes bounds the pool's cache of decoded objects, which serves
 	// repeated reads of all clusters: those of typed objects, and of any form
-	// with DecodeShared. Zero means 32 MiB; negative means no cache.
+	// with DecodeShared. Zero means 64 MiB; negative means no cache.
 	DecodedBytes int64
 	// DropManagedFields leaves metadata.managedFields out of the cache, which
 	// saves about an eighth of the memory. Never extract an apply configuration
