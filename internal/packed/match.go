@@ -17,6 +17,10 @@ const (
 	// lazyLen is how long a match must be to be taken without looking for a
 	// better one.
 	lazyLen = 24
+	// hasteAfter is the number of literals from which on only every second byte,
+	// then every third and so on, is looked up: what matches in random data are
+	// accidents, which save nothing.
+	hasteAfter = 16
 	// margin keeps 8-byte loads inside the source.
 	margin = 8
 	// reach is how far behind the end of the previous match its continuation
@@ -88,7 +92,7 @@ func (m *matcher) parse(src []byte, d *dictionary) []sequence {
 	for i := 0; i+margin <= len(src); {
 		found, saved := m.find(src, i, done, offset, d)
 		if saved <= 0 {
-			i += 1 + (i-done)>>6
+			i += 1 + (i-done)/hasteAfter
 			continue
 		}
 		if found.length < lazyLen && i+1+margin <= len(src) {
