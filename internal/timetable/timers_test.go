@@ -29,6 +29,38 @@ func TestTimersTellHowFarTheyAreBehind(t *testing.T) {
 	})
 }
 
+// TestTimersOfManyFireTogether: those that are due within the pause after
+// another fire at its end, whatever is set meanwhile. One that is due at once
+// does not wait.
+func TestTimersOfManyFireTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, began := NewTimers(), time.Now()
+		fired := map[time.Duration]time.Duration{}
+		set := func(at time.Duration) {
+			q.Set(NewTimer(func() { fired[at] = time.Since(began) }), began.Add(at))
+		}
+		for _, at := range []time.Duration{1000, 1010, 1049, 2000, 2049} {
+			set(at * time.Millisecond)
+		}
+		go q.Run(t.Context())
+
+		time.Sleep(1005 * time.Millisecond)
+		set(1020 * time.Millisecond) // the first one
+		time.Sleep(time.Second)
+		set(2005 * time.Millisecond) // now
+		time.Sleep(time.Second)
+		require.Equal(t, map[time.Duration]time.Duration{
+			1000 * time.Millisecond: 1000 * time.Millisecond,
+			1010 * time.Millisecond: 1050 * time.Millisecond,
+			1020 * time.Millisecond: 1050 * time.Millisecond,
+			1049 * time.Millisecond: 1050 * time.Millisecond,
+			2000 * time.Millisecond: 2000 * time.Millisecond,
+			2005 * time.Millisecond: 2005 * time.Millisecond,
+			2049 * time.Millisecond: 2055 * time.Millisecond,
+		}, fired)
+	})
+}
+
 // TestHazardTwoSetATimerAtOnce: whichever of two concurrent calls of SetSooner
 // comes first, the timer fires at the sooner time.
 func TestHazardTwoSetATimerAtOnce(t *testing.T) {
