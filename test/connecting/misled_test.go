@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
@@ -90,6 +91,62 @@ func TestHazardConnectionOfWatchesLeadsElsewhere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHazardMisledConnectionEndsBeforeItsProof: after a cut, an address leads
+// one connection to another cluster, which answers a watch with its objects and
+// closes the connection at once. Nothing is left of that to query then, and all
+// other connections lead to the right cluster.
+func TestHazardMisledConnectionEndsBeforeItsProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := fleettest.TwoClusters(t)
+		proxy := fleettest.NewFront(t, true, a)
+		var misleads atomic.Bool
+		proxy.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, ledTo{}, c)
+		}
+		proxy.Answer = func(r *http.Request) http.HandlerFunc {
+			if !r.URL.Query().Has("watch") {
+				return nil
+			}
+			if r.URL.Path != fleettest.PathOf("ConfigMap") {
+				time.Sleep(100 * time.Millisecond) // so that it is not what the identity is asked after
+				return nil
+			}
+			c, is := r.Context().Value(ledTo{}).(net.Conn)
+			if !is || !misleads.CompareAndSwap(true, false) {
+				return nil
+			}
+			return func(w http.ResponseWriter, _ *http.Request) { endsOnceItHasListed(w, c, a.Version()) }
+		}
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), proxy.Config())
+		cc := fleettest.Start(t, fleettest.Silent(d))
+		unknown := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+		_, err := cc.Cluster(fleettest.Key("a")).Watch(t.Context(), clustercache.Kind(unknown))
+		require.NoError(t, err)
+		require.NoError(t, cc.Cluster(fleettest.Key("a")).WaitConnected(t.Context()))
+		time.Sleep(10 * time.Second)
+		misleads.Store(true)
+		proxy.Reset()
+		_ = fleettest.Watch(t, cc)
+		neverMixed(t, cc)
+		require.False(t, misleads.Load())
+		require.Equal(t, []string{"uid-a"}, origins(t, cc))
+		require.Equal(t, 3, fleettest.Status(t, cc).Objects)
+	})
+}
+
+// endsOnceItHasListed answers a watch that begins with the objects that exist as
+// another cluster does, and closes its connection.
+func endsOnceItHasListed(w http.ResponseWriter, c net.Conn, version int) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":`+
+		`{"namespace":"default","name":"seven","uid":"seven","resourceVersion":"%[1]d"},"data":{"in":"uid-b"}}}`+"\n"+
+		`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%[1]d",`+
+		`"annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n", version)
+	_ = http.NewResponseController(w).Flush()
+	_ = c.Close()
 }
 
 // TestHazardProxySwitchesWithTheWatch: a proxy switches to another cluster

@@ -35,6 +35,19 @@ func (p *prover) confirm(ctx context.Context, v *View) error {
 	return err
 }
 
+// confirmOver is confirm for the answer to a watch. It returns an error if the
+// connection of that has ended before it was confirmed: what it brought is still
+// to be read, and nothing is left to query that would show who sent it.
+func (p *prover) confirmOver(ctx context.Context, v *View, over net.Conn) error {
+	if err := p.confirm(ctx, v); err != nil || presumed(v.UID) {
+		return err
+	}
+	if k, ok := over.(*provenConn); ok && k.shared && k.Unconfirmed() && k.closed.Load() {
+		return errUnsteady
+	}
+	return nil
+}
+
 // isFirst reports whether a watch may be sent before the identity is proven,
 // since no connection that watches share is: it will make one, or use one that
 // was just made. The query that proves it follows the answer, so that one query

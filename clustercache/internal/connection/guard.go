@@ -57,7 +57,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if first {
 		check = g.p.overNew(&want)
 	}
-	resp, err := g.p.send(g.next, req, g.view, check)
+	resp, over, err := g.p.send(g.next, req, g.view, check)
 	g.p.noteOutcome(resp, err)
 	g.p.noteBroken(err)
 	if errors.Is(err, ErrMoved) {
@@ -73,7 +73,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		err = g.p.still(req.Context(), g.view)
 	}
 	if err == nil && watch {
-		err = g.p.confirm(req.Context(), g.view)
+		err = g.p.confirmOver(req.Context(), g.view, over)
 	}
 	if err != nil {
 		_ = resp.Body.Close()
@@ -86,17 +86,17 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// send sends a request over a connection that passes a check. A 401 makes that
-// connection suspect.
+// send sends a request over a connection that passes a check, and returns that,
+// too. A 401 makes it suspect.
 func (p *prover) send(next http.RoundTripper, req *http.Request, v *View, check transport.ConnCheck) (
-	*http.Response, error) {
+	*http.Response, net.Conn, error) {
 	var over net.Conn
 	ctx := transport.WithConnCheck(recorded(req.Context(), &over), check)
 	resp, err := next.RoundTrip(req.WithContext(ctx))
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
 		p.suspect(v, over, resp.ProtoMajor > 1)
 	}
-	return resp, err
+	return resp, over, err
 }
 
 // noteOutcome records whether a request of an informer succeeded.
@@ -165,7 +165,7 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	resp, err := g.p.send(g.next, req, v, g.p.over(want))
+	resp, _, err := g.p.send(g.next, req, v, g.p.over(want))
 	g.p.noteBroken(err)
 	if err != nil || req.Method != http.MethodGet {
 		return resp, err

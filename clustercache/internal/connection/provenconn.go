@@ -24,8 +24,9 @@ type queryKey struct{}
 type provenConn struct {
 	net.Conn
 
-	p    *prover
-	made uint64 // a number from before it was made
+	p      *prover
+	made   uint64 // a number from before it was made
+	shared bool   // by requests and watches
 
 	closed     atomic.Bool
 	confirmed  atomic.Bool   // queried itself after it answered a watch
@@ -71,8 +72,8 @@ func (p *prover) dials(dial transport.DialFunc, use *identity.Access) transport.
 		if err != nil {
 			return nil, err
 		}
-		k := &provenConn{Conn: conn, p: p, made: number, suspicions: every(identity.Soon)}
 		made := identity.Dial{Access: use, Shared: transport.ForShared(ctx)}
+		k := &provenConn{Conn: conn, p: p, made: number, shared: made.Shared, suspicions: every(identity.Soon)}
 		asking := ctx.Value(proofKey{}) != nil
 		if asking {
 			made.Query, _ = ctx.Value(queryKey{}).(*identity.Query)
