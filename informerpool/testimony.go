@@ -52,6 +52,13 @@ type inquiry struct {
 	version string        // the answer; empty if there is none
 }
 
+// younger reports whether an inquiry is younger than an age by both clocks: the
+// monotonic one stands still while a machine sleeps, in which time the storage
+// may be restored.
+func (q *inquiry) younger(than time.Duration, now time.Time) bool {
+	return now.Sub(q.sent) < than && now.Round(0).Sub(q.sent.Round(0)) < than
+}
+
 // claim is what an informer that resumes needs to be confirmed.
 type claim struct {
 	epoch   Epoch
@@ -89,11 +96,11 @@ func (t *testimony) look(c claim, now time.Time, patient bool) (confirms, pendin
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if t.concernsLocked(t.said, c) && now.Sub(t.said.sent) < testimonyAge &&
+	if t.concernsLocked(t.said, c) && t.said.younger(testimonyAge, now) &&
 		ordering.Reaches(t.said.version, c.version) {
 		return t.said, nil, nil
 	}
-	if patient && t.concernsLocked(t.asked, c) && now.Sub(t.asked.sent) < testimonyWait {
+	if patient && t.concernsLocked(t.asked, c) && t.asked.younger(testimonyWait, now) {
 		return nil, t.asked, nil
 	}
 	t.asked = &inquiry{epoch: c.epoch, sent: now, done: make(chan struct{})}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,6 +87,27 @@ func TestHazardTestimonyConfirmsWhatItDoesNotShow(t *testing.T) {
 			require.Equal(t, row.confirms, mine == nil)
 		})
 	}
+}
+
+// TestHazardMachineSleepsAfterATestimony: the monotonic clock stands still then,
+// and the storage may have been restored meanwhile.
+func TestHazardMachineSleepsAfterATestimony(t *testing.T) {
+	start := time.Now()
+	slept := time.Now().Add(time.Second)
+	*(*uint64)(unsafe.Pointer(&slept)) += 3600 << 30 //nolint:gosec // the seconds of its wall clock alone
+	require.Less(t, slept.Sub(start), 2*time.Second)
+	require.Greater(t, slept.Round(0).Sub(start.Round(0)), time.Hour)
+
+	var st testimony
+	c := claim{"a", "850", start.Add(-time.Second)}
+	_, _, mine := st.look(c, start, true)
+	_, pending, _ := st.look(c, slept.Add(-900*time.Millisecond), true)
+	require.Nil(t, pending, "the answer may be from before the sleep")
+	st.conclude(mine, "900")
+	confirms, _, _ := st.look(c, start.Add(time.Second), false)
+	require.NotNil(t, confirms)
+	confirms, _, _ = st.look(c, slept, false)
+	require.Nil(t, confirms)
 }
 
 // TestWhoWaitsForATestimony: a question was sent ten seconds after a start, and
