@@ -96,9 +96,11 @@ func (t *testimony) look(c claim, now time.Time, patient bool) (confirms, pendin
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if t.concernsLocked(t.said, c) && t.said.younger(testimonyAge, now) &&
-		ordering.Reaches(t.said.version, c.version) {
-		return t.said, nil, nil
+	if t.concernsLocked(t.said, c) && t.said.younger(testimonyAge, now) {
+		if ordering.Reaches(t.said.version, c.version) {
+			return t.said, nil, nil
+		}
+		patient = false // the history is most likely another one, which each finds for itself
 	}
 	if patient && t.concernsLocked(t.asked, c) && t.asked.younger(testimonyWait, now) {
 		return nil, t.asked, nil
