@@ -49,6 +49,7 @@ func TestTimersOfManyFireTogether(t *testing.T) {
 		time.Sleep(time.Second)
 		set(2005 * time.Millisecond) // now
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, map[time.Duration]time.Duration{
 			1000 * time.Millisecond: 1000 * time.Millisecond,
 			1010 * time.Millisecond: 1050 * time.Millisecond,
