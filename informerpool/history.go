@@ -64,6 +64,26 @@ func (s *server) currentVersion(ctx context.Context, again bool) (rv string, ali
 	return rv, err == nil, err
 }
 
+// inquire asks the history question, also for the informers that wait for the
+// answer.
+func (s *server) inquire(ctx context.Context, q *inquiry, again bool) (current string, err error) {
+	testified := ""
+	defer func() { s.informer.testimony.conclude(q, testified) }()
+	current, alive, err := s.currentVersion(ctx, again)
+	if alive {
+		testified = current
+	}
+	return current, err
+}
+
+// relies records that the server has answered the history question to another
+// informer, as if it had to this one.
+func (s *server) relies(on *inquiry) {
+	i := s.informer
+	s.answers = true
+	i.proof(max(i.pool.clock.Of(on.sent), i.signs.proof.Load()))
+}
+
 // busyVersion asks by a stream after a list was refused because the server is
 // too busy: the server may have time for watches, such as the one that is to be
 // resumed. It asks only once in a row, and not where streams are known not to

@@ -80,10 +80,11 @@ func (r *reflector) resume(ctx context.Context) (s *stream, list bool, err error
 func (r *reflector) guard(ctx context.Context) error {
 	confirms, mine := r.informer.testimony.consult(ctx, claim{r.server.epoch, r.at.resume, r.ended})
 	if confirms != nil {
-		r.relies(confirms)
+		r.failures.unanswered = time.Time{}
+		r.server.relies(confirms)
 		return nil
 	}
-	current, err := r.inquire(ctx, mine)
+	current, err := r.server.inquire(ctx, mine, !r.failures.unanswered.IsZero())
 	if storageFails(err) && time.Since(r.failures.forgot) >= memoryPause {
 		if r.server.remembers(ctx, r.at.resume) {
 			return nil
@@ -98,26 +99,6 @@ func (r *reflector) guard(ctx context.Context) error {
 		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.informer.key, ErrHistory, current, r.at.resume)
 	}
 	return nil
-}
-
-// inquire asks the history question, also for the informers that wait for the
-// answer.
-func (r *reflector) inquire(ctx context.Context, q *inquiry) (current string, err error) {
-	testified := ""
-	defer func() { r.informer.testimony.conclude(q, testified) }()
-	current, alive, err := r.server.currentVersion(ctx, !r.failures.unanswered.IsZero())
-	if alive {
-		testified = current
-	}
-	return current, err
-}
-
-// relies records that the server has answered the history question to another
-// informer, as if it had to this one.
-func (r *reflector) relies(on *inquiry) {
-	i := r.informer
-	r.failures.unanswered, r.server.answers = time.Time{}, true
-	i.proof(max(i.pool.clock.Of(on.sent), i.signs.proof.Load()))
 }
 
 // watch opens the live stream from the resourceVersion that was reached.

@@ -186,7 +186,7 @@ func TestHazardHungQuestionDelaysOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var hung sync.Once
-		asked := consulting(6, func(_ context.Context, st *testimony, q *inquiry) {
+		consulting(6, func(_ context.Context, st *testimony, q *inquiry) {
 			hangs := false
 			hung.Do(func() { hangs = true })
 			if hangs {
@@ -195,7 +195,6 @@ func TestHazardHungQuestionDelaysOthers(t *testing.T) {
 			require.True(t, hangs || time.Since(began) < testimonyWait+10*time.Millisecond)
 			st.conclude(q, "900")
 		})
-		require.LessOrEqual(t, asked, 6)
 	})
 }
 

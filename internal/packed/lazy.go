@@ -10,7 +10,7 @@ import (
 )
 
 // lazy is a value that is made when it is needed, and made again once the
-// garbage collector has taken it because nobody used it. It suits what takes
+// garbage collector has taken it because nothing used it. It suits what takes
 // memory, is soon made, always the same, and needed now and then: a dictionary
 // without what it is used with takes a tenth. It is safe for concurrent use.
 type lazy[T any] struct {

@@ -9,7 +9,6 @@ import (
 	"net"
 
 	"github.com/fleetcache/fleetcache/internal/identity"
-	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // errMisled indicates that a connection leads to a different cluster than the
@@ -46,37 +45,6 @@ func (p *prover) confirmOver(ctx context.Context, v *View, over net.Conn) error 
 		return errUnsteady
 	}
 	return nil
-}
-
-// isFirst reports whether a watch may be sent before the identity is proven,
-// since no connection that watches share is: it will make one, or use one that
-// was just made. The query that proves it follows the answer, so that one query
-// is both the proof and the confirmation, and nothing of the answer is read
-// before.
-func (p *prover) isFirst(v *View) bool {
-	if presumed(v.UID) || p.otherClusterAnswered() || !p.transport.Multiplexed() {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	return p.mu.ledger.First()
-}
-
-// overNew returns the check of the connection that a first watch is about to
-// use, and has want be what is to be proven once that is answered. A connection
-// that others have proven meanwhile is treated as any other.
-func (p *prover) overNew(want *expectation) transport.ConnCheck {
-	return func(ctx context.Context, conn net.Conn) error {
-		want.Over, _ = conn.(*provenConn)
-		if p.unproven(conn) && p.transport.Multiplexed() {
-			return nil
-		}
-		before := *want
-		before.All = true
-		want.Anew, want.Age = false, identity.Age // by the time it is sent
-		return p.until(ctx, before)
-	}
 }
 
 // carried records that a connection has answered a watch.

@@ -46,7 +46,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if q.Has("continue") || question {
 		want.Age = identity.Age // a page is one of a list that began with a proof
 	}
-	first := watch && g.p.isFirst(g.view)
+	first := watch && g.isFirst()
 	if !first {
 		if err := g.p.prove(req.Context(), want); err != nil {
 			return nil, g.changed(err)
@@ -55,7 +55,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	check := g.p.over(want)
 	if first {
-		check = g.p.overNew(&want)
+		check = g.overNew(&want)
 	}
 	resp, over, err := g.p.send(g.next, req, g.view, check)
 	g.p.noteOutcome(resp, err)
@@ -84,6 +84,38 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 
 	return resp, nil
+}
+
+// isFirst reports whether a watch may be sent before the identity is proven,
+// since no connection that watches share is: it will make one, or use one that
+// was just made. The query that proves it follows the answer, so that one query
+// is both the proof and the confirmation, and nothing of the answer is read
+// before.
+func (g *guard) isFirst() bool {
+	p := g.p
+	if presumed(g.view.UID) || p.otherClusterAnswered() || !p.transport.Multiplexed() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.mu.ledger.First()
+}
+
+// overNew returns the check of the connection that a first watch is about to
+// use, and has want be what is to be proven once that is answered. A connection
+// that others have proven meanwhile is treated as any other.
+func (g *guard) overNew(want *expectation) transport.ConnCheck {
+	return func(ctx context.Context, conn net.Conn) error {
+		want.Over, _ = conn.(*provenConn)
+		if g.p.unproven(conn) && g.p.transport.Multiplexed() {
+			return nil
+		}
+		before := *want
+		before.All = true
+		want.Anew, want.Age = false, identity.Age // by the time it is sent
+		return g.p.until(ctx, before)
+	}
 }
 
 // send sends a request over a connection that passes a check, and returns that,
@@ -118,10 +150,9 @@ func (p *prover) noteOutcome(resp *http.Response, err error) {
 // server refuses or breaks connections.
 func (p *prover) noteBroken(err error) { p.noteCut(phase.Broken, err) }
 
-// noteTorn reports an error of a stream. A probe follows soon unless the server
-// answers before. No event is reported for streams that end normally.
-func (p *prover) noteTorn(err error) { p.noteCut(phase.Torn, err) }
-
+// noteCut reports an error of a request, or of a stream, which is Torn: a probe
+// follows soon unless the server answers before. No event is reported for
+// streams that end normally.
 func (p *prover) noteCut(kind phase.Kind, err error) {
 	if err == nil {
 		return
@@ -202,7 +233,7 @@ func (b *watchBody) Read(into []byte) (int, error) {
 	if err != nil && b.ctx.Err() == nil {
 		b.p.ended(!errors.Is(err, io.EOF) || b.until.IsZero() || time.Now().Before(b.until))
 		if err != io.EOF { // a connection that broke wraps it
-			b.p.noteTorn(err)
+			b.p.noteCut(phase.Torn, err)
 		}
 	}
 	return n, err
